@@ -1,0 +1,36 @@
+# Two commands do all set-up on a fresh machine: `make run` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup run test e2e cluster-up cluster-down bench lint lock clean
+help:                 ## this list
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
+
+setup: $(STAMP)       ## make .venv with the gnnpipe command in .venv/bin
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "==> Making the virtual environment in $(VENV) (once, about two minutes)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "GNNPipe needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "==> Installing torch" && $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@echo "==> Installing GNNPipe and what it needs" && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[operator,trainer,bench,dev]'
+	@touch $(STAMP)
+
+run: setup            ## train examples/quickstart.yaml here
+	@$(BIN)/gnnpipe run examples/quickstart.yaml --compare --out runs/quickstart --fresh
+
+lint: setup           ## ruff, mypy strict, the borders between the rooms
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+test: setup lint      ## lint and every test that needs no containers
+	@$(BIN)/pytest -n 2 --dist worksteal
+
+lock: setup           ## pin what is installed now into constraints.txt
+	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt
+
+clean:                ## remove the virtual environment and run results
+	rm -rf $(VENV) runs build

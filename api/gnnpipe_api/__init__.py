@@ -1,0 +1,1 @@
+"""The job: spec, validation, plan, CRD schema. pydantic only."""

@@ -1,0 +1,1 @@
+"""The operator: watches GNNPipeJobs and owns their pods."""

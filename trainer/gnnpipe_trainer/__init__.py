@@ -1,0 +1,1 @@
+"""What runs in the pods, and the command line."""
