@@ -1,0 +1,101 @@
+"""`spec.model` and `spec.training`: what is trained, and how."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from gnnpipe_api.part import Count, Object, Part, Seconds
+
+BUILT_IN_MODELS = ("gcn", "sage", "gin", "gat", "gcnii", "resgcn")
+_FACTORY = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _known_kind(kind: str) -> str:
+    if kind in BUILT_IN_MODELS or re.fullmatch(_FACTORY, kind):
+        return kind
+    near = get_close_matches(kind.lower(), BUILT_IN_MODELS, n=1)
+    suggestion = f"; did you mean {near[0]}?" if near else "."
+    raise PydanticCustomError(
+        "model_kind",
+        "{kind} is neither a built-in model ({known}) nor of the form module:factory{suggestion}",
+        {"kind": repr(kind), "known": ", ".join(BUILT_IN_MODELS), "suggestion": suggestion},
+    )
+
+
+ModelKind = Annotated[
+    str,
+    AfterValidator(_known_kind),
+    WithJsonSchema({"type": "string", "pattern": f"^({'|'.join(BUILT_IN_MODELS)}|{_FACTORY})$"}),
+]
+
+
+class ModelCode(Part):
+    """Where the Python files of a model of one's own come from."""
+
+    config_map: str
+    """ConfigMap whose keys are Python files; they are put on the Python path of the pods. A local run
+    uses the manifest's folder instead."""
+
+
+class ModelSpec(Part):
+    """The graph neural network."""
+
+    kind: ModelKind
+    """A built-in model (gcn, sage, gin, gat, gcnii, resgcn), or module:factory for blocks of one's
+    own."""
+    layers: Count
+    """Number of layers; each does one aggregation over the graph. They are cut into the stages."""
+    hidden: Count = 64
+    """Width of the hidden layers."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Probability that an activation is dropped during training."""
+    options: Object = Field(default_factory=dict)
+    """Settings of the chosen model, for example alpha and theta of gcnii."""
+    code: ModelCode | None = None
+    """Python files of a module:factory model."""
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.kind in BUILT_IN_MODELS
+
+
+class EarlyStopping(Part):
+    """Stop when validation accuracy no longer rises."""
+
+    patience: Count
+    """Number of epochs without a better validation accuracy after which training stops."""
+
+
+class TrainingSpec(Part):
+    """How the model is trained."""
+
+    epochs: Count = 200
+    """Passes over the whole graph; each ends with one optimizer step."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimizer: adam, adamw or sgd."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    """Step size of the optimizer."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Weight decay of the optimizer."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of sgd; the other optimizers do not take it."""
+    seed: int = 0
+    """Seed of the weights, the dropout and the order of the chunks; the same seed gives the same
+    result."""
+    evaluate_every: Count = 10
+    """Epochs between two exact evaluations on the whole graph; the last epoch is always evaluated."""
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    """Number format of the computation."""
+    early_stopping: EarlyStopping | None = None
+    """Stop before the last epoch when validation accuracy no longer rises. Left out, all epochs are
+    run."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute. auto takes a GPU where there is one; on Kubernetes auto and cuda ask for one GPU
+    per rank, cpu asks for none."""
+    stall_timeout_seconds: Seconds = 120
+    """A rank that makes no progress for so long is named and the attempt fails."""
