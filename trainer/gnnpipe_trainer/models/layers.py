@@ -1,0 +1,38 @@
+"""What the models that follow torch-geometric's basic ones share."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gnnpipe_trainer.models.block import BadModel
+
+Norm = Literal["none", "layer"]
+
+
+class Between(nn.Module):
+    """Between two convolutions: LayerNorm if asked for, ReLU, dropout. After the last: nothing."""
+
+    def __init__(self, width: int, norm: Norm, dropout: float, last: bool) -> None:
+        super().__init__()
+        if norm not in get_args(Norm):
+            raise BadModel(f"spec.model.options.norm: {norm!r} is not known; use one of {get_args(Norm)}")
+        self.norm = nn.LayerNorm(width) if norm == "layer" and not last else None
+        self.dropout = dropout
+        self.last = last
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.last:
+            return h
+        if self.norm is not None:
+            h = self.norm(h)
+        return F.dropout(h.relu(), self.dropout, self.training)
+
+
+def conv_widths(features: int, hidden: int, classes: int, layers: int) -> list[tuple[int, int]]:
+    """(columns in, columns out) of each convolution; all that flows between them is `hidden` wide."""
+    inputs = [features, *[hidden] * (layers - 1)]
+    outputs = [*[hidden] * (layers - 1), classes]
+    return list(zip(inputs, outputs, strict=True))

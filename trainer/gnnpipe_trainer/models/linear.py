@@ -1,0 +1,134 @@
+"""A linear layer that can put off its weight gradient.
+
+The stage before waits for the input gradient only. Weight gradients (W) are needed at the end of the epoch,
+so a stage may compute them while it would otherwise wait, as zero-bubble pipelines do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch_geometric.nn.inits import glorot
+
+
+class WeightGradientQueue:
+    """Weight-gradient work in the order in which backward met it."""
+
+    def __init__(self) -> None:
+        self._work: deque[Callable[[], None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._work)
+
+    def push(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+
+    def run(self, limit: int | None = None) -> int:
+        """Do the oldest `limit` pieces (all, if None); returns how many were done."""
+        count = len(self._work) if limit is None else min(limit, len(self._work))
+        with torch.no_grad():
+            for _ in range(count):
+                self._work.popleft()()
+        return count
+
+
+# A plain global, not a ContextVar: on GPUs autograd runs backward in threads of its own.
+_open_queue: WeightGradientQueue | None = None
+
+
+@contextmanager
+def defer_weight_gradients(queue: WeightGradientQueue) -> Iterator[WeightGradientQueue]:
+    """Backward calls inside push weight-gradient work to `queue` instead of doing it.
+
+    Use with `backward`, which adds to `.grad`; `torch.autograd.grad` would find no weight gradient to return.
+    """
+    global _open_queue
+    outer, _open_queue = _open_queue, queue
+    try:
+        yield queue
+    finally:
+        _open_queue = outer
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b for x [n, in_features]; weight [out, in] and bias [out] as in torch.nn.Linear."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._apply_to(input, self.bias)
+
+    def without_bias(self, input: Tensor) -> Tensor:
+        """x W^T, for models that aggregate before they add the bias."""
+        return self._apply_to(input, None)
+
+    def _apply_to(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        if x.dim() != 2 or not torch.is_grad_enabled():
+            return F.linear(x, self.weight, bias)
+        y: Tensor = _SplitLinear.apply(x, self.weight, bias)  # type: ignore[no-untyped-call]
+        return y
+
+
+def glorot_linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
+    """A linear layer that starts as GCNConv's: Glorot uniform weight, zero bias."""
+    linear = Linear(inputs, outputs, bias=bias)
+    glorot(linear.weight)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+class _SplitLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
+        ctx.weight, ctx.bias = weight, bias
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        need_x, need_weight, need_bias = ctx.needs_input_grad
+        # Under autocast y has a lower precision than x and weight; elsewhere these casts do nothing.
+        dx = (dy @ weight.to(dy.dtype)).to(x.dtype) if need_x else None
+        if _open_queue is None or not (need_weight or need_bias):
+            return dx, _weight_gradient(dy, x) if need_weight else None, dy.sum(0) if need_bias else None
+        _open_queue.push(
+            _put_off(dy, x, ctx.weight if need_weight else None, ctx.bias if need_bias else None)
+        )
+        return dx, None, None
+
+
+def _weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
+    return dy.t() @ x.to(dy.dtype)
+
+
+def _put_off(dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Callable[[], None]:
+    versions = dy._version, x._version
+
+    def add_gradients() -> None:
+        if (dy._version, x._version) != versions:
+            raise RuntimeError(
+                "a tensor that a put-off weight gradient needs was overwritten: run the queue before that"
+            )
+        if weight is not None:
+            _accumulate(weight, _weight_gradient(dy, x))
+        if bias is not None:
+            _accumulate(bias, dy.sum(0))
+
+    return add_gradients
+
+
+def _accumulate(parameter: Tensor, gradient: Tensor) -> None:
+    gradient = gradient.to(parameter.dtype)
+    if parameter.grad is None:
+        parameter.grad = gradient
+    else:
+        parameter.grad += gradient
