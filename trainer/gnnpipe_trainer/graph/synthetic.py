@@ -1,0 +1,115 @@
+"""A generated graph: communities, power-law degrees and noisy features (degree-corrected block model)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnpipe_trainer.graph.data import Bools, Floats, GraphData, Ints
+from gnnpipe_trainer.graph.edges import distinct
+
+TOP_UP_ROUNDS = (
+    8  # redraws for edges lost as duplicates or self-loops; dense small graphs stay a little short
+)
+
+
+def synthetic_graph(
+    *,
+    vertices: int,
+    average_degree: float,
+    classes: int,
+    features: int,
+    homophily: float,
+    power_law: float,
+    feature_noise: float,
+    train_share: float,
+    val_share: float,
+    seed: int,
+) -> GraphData:
+    """Degree-corrected stochastic block model with one block per class.
+
+    `homophily` is the share of edges inside a class, `power_law` the exponent of the degree distribution,
+    `feature_noise` the noise of each feature where class centres are one apart from the origin.
+    """
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(vertices, dtype=np.int64) % classes)
+    edges = _edges(rng, labels, classes, round(vertices * average_degree / 2), homophily, power_law)
+    train_mask, val_mask, test_mask = split_masks(rng, vertices, train_share, val_share)
+    return GraphData(
+        name="spec.graph (synthetic)",
+        features=_features(rng, labels, classes, features, feature_noise),
+        labels=labels,
+        edge_index=edges,
+        train_mask=train_mask,
+        val_mask=val_mask,
+        test_mask=test_mask,
+        num_classes=classes,
+    )
+
+
+def split_masks(
+    rng: np.random.Generator, vertices: int, train_share: float, val_share: float
+) -> tuple[Bools, Bools, Bools]:
+    """Random train, val and test masks [V]; test takes the rest, train gets at least one vertex."""
+    place = rng.permutation(vertices)
+    train_end = max(1, round(vertices * train_share))
+    val_end = train_end + round(vertices * val_share)
+    return place < train_end, (place >= train_end) & (place < val_end), place >= val_end
+
+
+def _edges(
+    rng: np.random.Generator, labels: Ints, classes: int, count: int, homophily: float, power_law: float
+) -> Ints:
+    """`count` distinct undirected edges [2, count], each once, without self-loops."""
+    vertices = labels.size
+    by_class = np.argsort(labels, kind="stable")  # a class is a contiguous range of this order
+    first = np.searchsorted(labels[by_class], np.arange(classes + 1))
+    weights = _degree_weights(rng, vertices, power_law)
+    cumulative = np.concatenate(([0.0], np.cumsum(weights)))
+
+    keys = np.empty(0, dtype=np.int64)
+    for _ in range(TOP_UP_ROUNDS):
+        missing = count - keys.size
+        if missing <= 0:
+            break
+        source = _draw(rng, cumulative, np.zeros(missing, np.int64), np.full(missing, vertices))
+        block = _target_class(rng, labels[by_class[source]], classes, homophily)
+        target = _draw(rng, cumulative, first[block], first[block + 1])
+        keep = source != target
+        low, high = np.minimum(source, target)[keep], np.maximum(source, target)[keep]
+        keys = distinct(np.concatenate((keys, low * vertices + high)))
+    return np.stack((by_class[keys // vertices], by_class[keys % vertices])).astype(np.int64)
+
+
+def _degree_weights(rng: np.random.Generator, vertices: int, power_law: float) -> npt.NDArray[np.float64]:
+    """Expected relative degrees: Pareto with density exponent `power_law`, capped at sqrt(V) of the least."""
+    weights = (1.0 - rng.random(vertices)) ** (-1.0 / (power_law - 1.0))
+    return np.minimum(weights, np.sqrt(vertices))
+
+
+def _draw(
+    rng: np.random.Generator, cumulative: npt.NDArray[np.float64], first: Ints, end: Ints
+) -> npt.NDArray[np.int64]:
+    """One position from each half-open range [first, end), in proportion to the weights."""
+    low, high = cumulative[first], cumulative[end]
+    position = np.searchsorted(cumulative, low + rng.random(first.size) * (high - low), side="right") - 1
+    return np.clip(position, first, end - 1)
+
+
+def _target_class(rng: np.random.Generator, source_class: Ints, classes: int, homophily: float) -> Ints:
+    if classes == 1:
+        return source_class
+    elsewhere = rng.random(source_class.size) >= homophily
+    step = rng.integers(1, classes, source_class.size)
+    return np.where(elsewhere, (source_class + step) % classes, source_class)
+
+
+def _features(
+    rng: np.random.Generator, labels: Ints, classes: int, features: int, feature_noise: float
+) -> Floats:
+    """Class centres on the unit sphere plus Gaussian noise, scaled to about unit variance; [V, F]."""
+    centres = rng.standard_normal((classes, features)).astype(np.float32)
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    noise = rng.standard_normal((labels.size, features), dtype=np.float32)
+    scale = np.float32(1.0 / np.sqrt(1.0 / features + feature_noise**2))
+    return (centres[labels] + np.float32(feature_noise) * noise) * scale
