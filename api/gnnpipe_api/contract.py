@@ -32,6 +32,7 @@ ENV_OUT = "GNNPIPE_OUT"  # folder for result.json, epochs.jsonl, model.pt, check
 ENV_NAMESPACE = "GNNPIPE_NAMESPACE"
 RESERVED_ENV_PREFIX = "GNNPIPE_"
 
+TRAINER_CONTAINER = "trainer"
 WORKER_COMMAND = ["gnnpipe", "worker"]
 MASTER_PORT = 29500
 MONITOR_PORT = 9400  # /metrics, /progress, /healthz
@@ -40,4 +41,5 @@ MONITOR_PORT_NAME = "monitor"
 CODE_MOUNT = "/gnnpipe/code"  # model.code.configMap; on the Python path
 OUT_MOUNT = "/gnnpipe/out"  # checkpoint volume, or an emptyDir where the manifest names none
 CACHE_MOUNT = "/gnnpipe/cache"  # chunked graphs; an emptyDir
+SHM_MOUNT = "/dev/shm"  # memory-backed; NCCL and gloo need more than the container runtime gives
 TERMINATION_MESSAGE = "/dev/termination-log"

@@ -6,12 +6,14 @@ from them. What one field cannot say about another is in rules.py.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gnnpipe_api.part import Part
+from gnnpipe_api.problems import shown
 from gnnpipe_api.spec_cluster import CheckpointSpec, RunPolicy, SchedulingSpec, WorkerSpec
 from gnnpipe_api.spec_graph import GraphSpec, GraphVolume, Volume
 from gnnpipe_api.spec_model import BUILT_IN_MODELS, EarlyStopping, ModelCode, ModelSpec, TrainingSpec
@@ -45,14 +47,27 @@ MAX_NAME_LENGTH = 51
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
-def _name_fits_pods(name: str) -> str:
-    if len(name) <= MAX_NAME_LENGTH:
-        return name
-    raise PydanticCustomError(
-        "name_length",
-        "must be at most {limit} characters long so that pod names fit into 63, but has {length}.",
-        {"limit": MAX_NAME_LENGTH, "length": len(name)},
-    )
+def _fits_pods_and_service(name: str) -> str:
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise PydanticCustomError(
+            "job_name",
+            "must begin with a letter and hold only a-z, 0-9 and dashes between them, got {name}.",
+            {"name": shown(name)},
+        )
+    if len(name) > MAX_NAME_LENGTH:
+        raise PydanticCustomError(
+            "job_name",
+            "must be at most {limit} characters long so that pod names fit into 63, but has {length}.",
+            {"limit": MAX_NAME_LENGTH, "length": len(name)},
+        )
+    return name
+
+
+JobName = Annotated[
+    str,
+    AfterValidator(_fits_pods_and_service),
+    WithJsonSchema({"type": "string", "pattern": NAME_PATTERN, "maxLength": MAX_NAME_LENGTH}),
+]
 
 
 class Metadata(Part):
@@ -60,7 +75,7 @@ class Metadata(Part):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_name_fits_pods)]
+    name: JobName
     """Name of the job; its pods are called <name>-s<stage>-a<attempt>."""
     namespace: str | None = None
     """Namespace of the job on Kubernetes."""

@@ -32,7 +32,7 @@ def parse_job(manifest: Any) -> GNNPipeJob:
         job = _validate(manifest)
     except ValidationError as invalid:
         raise InvalidJob(_all_problems(manifest, invalid)) from None
-    problems = list(broken_rules(job))
+    problems = list(broken_rules(job.spec))
     if problems:
         raise InvalidJob(problems)
     return job
@@ -62,7 +62,7 @@ def _all_problems(manifest: dict[str, Any], invalid: ValidationError) -> list[Pr
         job = _validate(mended)
     except ValidationError:  # wrong beyond mending: the fields' own mistakes come first
         return problems
-    return problems + list(broken_rules(job, wrong_fields=[problem.path for problem in problems]))
+    return problems + list(broken_rules(job.spec, wrong_fields=[problem.path for problem in problems]))
 
 
 def _mend(manifest: dict[str, Any], location: Location) -> None:

@@ -108,7 +108,6 @@ _EXPECTED = {
     "greater_than_equal": "must be at least {ge}, got {given}.",
     "less_than": "must be less than {lt}, got {given}.",
     "less_than_equal": "must be at most {le}, got {given}.",
-    "string_pattern_mismatch": "must start with a letter and hold only a-z, 0-9 and inner dashes, got {given}.",
     "count_or_auto": 'must be a whole number of at least 1, or "auto"; got {given}.',
     "quantity": "must be a quantity in quotes or a whole number, such as '500m' or 2; got {given}.",
 }

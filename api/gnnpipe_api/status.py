@@ -1,34 +1,45 @@
-"""The status of a job: written by the operator only, read by people through `kubectl get gpj`."""
+"""The status of a job: written by the operator only, read by people through `kubectl get gpj`.
+
+It is also all that the operator remembers: together with the pods it must be enough to go on after a crash.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from gnnpipe_api.part import Part
+from gnnpipe_api.part import Object, Part
 
 Phase = Literal["Pending", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
 
-class Condition(Part):
-    """A metav1.Condition."""
+class StatusPart(Part):
+    """Read leniently: an older or newer operator may have written it."""
 
-    type: str
-    """Created, Running, Restarting, Suspended, Succeeded or Failed."""
+    model_config = ConfigDict(extra="ignore", strict=False)
+
+
+class Condition(StatusPart):
+    """A metav1.Condition. All six are always there, so that an old one can never stay true unnoticed."""
+
+    type: ConditionType
+    """Created (all pods of the attempt exist), Running, Restarting, Suspended, Succeeded or Failed."""
     status: Literal["True", "False", "Unknown"]
     """Whether the condition holds."""
     reason: str
     """One word why, for programs."""
     message: str = ""
     """One sentence why, for people."""
-    last_transition_time: str
+    last_transition_time: datetime
     """When status last changed."""
     observed_generation: int
     """Generation of the manifest that this condition speaks of."""
 
 
-class PlanStatus(Part):
+class PlanStatus(StatusPart):
     """The numbers the job runs with."""
 
     stages: int
@@ -41,7 +52,7 @@ class PlanStatus(Part):
     """Layers on each stage."""
 
 
-class Accuracy(Part):
+class Accuracy(StatusPart):
     """Shares of correctly classified vertices at the last evaluation."""
 
     train: float | None = None
@@ -52,20 +63,7 @@ class Accuracy(Part):
     """On the test vertices."""
 
 
-class StageStatus(Part):
-    """One stage's pod."""
-
-    stage: int
-    """Which stage, counted from 0."""
-    pod: str
-    """Name of its pod."""
-    phase: str
-    """Phase of its pod."""
-    ready: bool
-    """Whether its ranks have met and train."""
-
-
-class JobStatus(Part):
+class JobStatus(StatusPart):
     """What the operator knows about a job."""
 
     phase: Phase | None = None
@@ -75,18 +73,16 @@ class JobStatus(Part):
     observed_generation: int | None = None
     """Generation of the manifest that this status speaks of."""
     message: str | None = None
-    """Where the job stands, in one sentence."""
+    """Where the job stands, in one sentence: the first bad pod's own words where there is one."""
     plan: PlanStatus | None = None
     """The numbers the job runs with."""
-    stages: list[StageStatus] = Field(default_factory=list)
-    """The pods of the current attempt, one per stage."""
     ready_stages: str | None = None
-    """Stages that are ready out of all, such as 3/4."""
-    attempt: int | None = None
+    """Stages whose pods run out of all, such as 3/4."""
+    attempt: int = 0
     """Number of the current attempt, counted from 0."""
-    restarts: int | None = None
+    restarts: int = 0
     """How often the job was restarted for whatever reason."""
-    failures: int | None = None
+    failures: int = 0
     """Restarts that count against backoffLimit."""
     epoch: int | None = None
     """Epochs done."""
@@ -104,17 +100,32 @@ class JobStatus(Part):
     """Seconds until the last epoch at this speed."""
     bubble: float | None = None
     """Share of time that the ranks wait, 0 to 1."""
-    start_time: str | None = None
+    progress_time: datetime | None = None
+    """When the figures above were last read from the pods."""
+    start_time: datetime | None = None
     """When the job was first started."""
-    attempt_start_time: str | None = None
-    """When the current attempt was started."""
-    restart_time: str | None = None
+    attempt_start_time: datetime | None = None
+    """When the pods of the current attempt had been created."""
+    restart_time: datetime | None = None
     """When the next attempt begins, while the job waits between two."""
-    suspend_time: str | None = None
+    suspend_time: datetime | None = None
     """Since when the job is suspended."""
-    suspended_seconds: float | None = None
+    suspended_seconds: float = 0.0
     """Seconds spent suspended before now; not counted against activeDeadlineSeconds."""
-    completion_time: str | None = None
+    completion_time: datetime | None = None
     """When the job was finished."""
     last_failure: str | None = None
     """Why the last attempt failed: the first bad pod's real reason."""
+    accepted_spec: Object | None = None
+    """The spec in force. An edit that may not take effect while the job runs waits in spec."""
+
+    def is_true(self, kind: ConditionType) -> bool:
+        return any(c.type == kind and c.status == "True" for c in self.conditions)
+
+    @property
+    def finished(self) -> bool:
+        return self.is_true("Succeeded") or self.is_true("Failed")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it goes to the API server."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,142 @@
+"""Rules about `spec.model`, `spec.training` and `spec.parallelism`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnnpipe_api.job import HistorySpec, JobSpec
+from gnnpipe_api.problems import Problem
+from gnnpipe_api.rule import Cel, Rule, rule
+
+
+@rule(
+    "spec.model.kind",
+    "spec.model.code",
+    cel=(
+        Cel(
+            "!has(self.model.code) || self.model.kind.contains(':')",
+            "model.code: only a module:factory model takes code.",
+        ),
+    ),
+)
+def only_a_model_of_ones_own_takes_code(spec: JobSpec) -> Iterator[Problem]:
+    if spec.model.code is not None and spec.model.is_built_in:
+        yield Problem(
+            "spec.model.code",
+            f"only a module:factory model takes code, but spec.model.kind is {spec.model.kind}.",
+        )
+
+
+@rule(
+    "spec.training.earlyStopping.patience",
+    "spec.training.evaluateEvery",
+    cel=(
+        Cel(
+            "!has(self.training.earlyStopping)"
+            " || self.training.earlyStopping.patience >= self.training.evaluateEvery",
+            "training.earlyStopping.patience: must be at least training.evaluateEvery.",
+        ),
+    ),
+)
+def patience_outlasts_an_evaluation(spec: JobSpec) -> Iterator[Problem]:
+    stopping, every = spec.training.early_stopping, spec.training.evaluate_every
+    if stopping is not None and stopping.patience < every:
+        yield Problem(
+            "spec.training.earlyStopping.patience",
+            f"must be at least spec.training.evaluateEvery, which is {every}, got {stopping.patience}.",
+        )
+
+
+@rule(
+    "spec.training.momentum",
+    "spec.training.optimizer",
+    cel=(
+        Cel(
+            "self.training.momentum == 0.0 || self.training.optimizer == 'sgd'",
+            "training.momentum: only sgd takes momentum.",
+        ),
+    ),
+)
+def only_sgd_has_momentum(spec: JobSpec) -> Iterator[Problem]:
+    if spec.training.momentum and spec.training.optimizer != "sgd":
+        yield Problem(
+            "spec.training.momentum",
+            f"only sgd takes momentum, but spec.training.optimizer is {spec.training.optimizer}.",
+        )
+
+
+@rule(
+    "spec.parallelism.stages",
+    "spec.model.layers",
+    cel=(
+        Cel(
+            "type(self.parallelism.stages) == string || int(self.parallelism.stages) <= self.model.layers",
+            "parallelism.stages: there must be at least as many layers as stages.",
+        ),
+    ),
+)
+def every_stage_has_a_layer(spec: JobSpec) -> Iterator[Problem]:
+    stages, layers = spec.parallelism.stages, spec.model.layers
+    if stages != "auto" and stages > layers:
+        yield Problem(
+            "spec.parallelism.stages",
+            f"{stages} stages need at least {stages} layers, but spec.model.layers is {layers}; "
+            "use fewer stages or more layers.",
+        )
+
+
+@rule(
+    "spec.parallelism.ways",
+    "spec.parallelism.chunks",
+    cel=(
+        Cel(
+            "!has(self.parallelism.chunks) || type(self.parallelism.chunks) == string"
+            " || type(self.parallelism.ways) == string"
+            " || int(self.parallelism.chunks) % int(self.parallelism.ways) == 0",
+            "parallelism.chunks: must be a multiple of parallelism.ways.",
+        ),
+    ),
+)
+def ways_share_the_chunks_evenly(spec: JobSpec) -> Iterator[Problem]:
+    ways, chunks = spec.parallelism.ways, spec.parallelism.chunks
+    if ways == "auto" or chunks is None or chunks == "auto" or chunks % ways == 0:
+        return
+    if chunks < ways:
+        sentence = f"{ways} ways need at least {ways} chunks, got {chunks}; use more chunks or fewer ways."
+    else:
+        fewer = chunks // ways * ways
+        sentence = f"{ways} ways cannot share {chunks} chunks evenly; use {fewer} or {fewer + ways} chunks."
+    yield Problem("spec.parallelism.chunks", sentence)
+
+
+@rule("spec.parallelism.chunks", "spec.graph.source", "spec.graph.vertices")
+def every_chunk_has_a_vertex(spec: JobSpec) -> Iterator[Problem]:
+    chunks, vertices = spec.parallelism.chunks, spec.graph.vertices
+    if spec.graph.source == "synthetic" and isinstance(chunks, int) and chunks > vertices:
+        yield Problem(
+            "spec.parallelism.chunks",
+            f"{chunks} chunks need at least {chunks} vertices, but spec.graph.vertices is {vertices}.",
+        )
+
+
+@rule("spec.parallelism.history")
+def a_history_setting_belongs_to_its_mode(spec: JobSpec) -> Iterator[Problem]:
+    history = spec.parallelism.history
+    for field, mode in (("decay", "ema"), ("refresh_every", "frozen")):
+        about = HistorySpec.model_fields[field]
+        if getattr(history, field) != about.default and history.mode != mode:
+            yield Problem(
+                f"spec.parallelism.history.{about.alias}",
+                f"only mode {mode} takes this, but spec.parallelism.history.mode is {history.mode}.",
+            )
+
+
+TRAINING_RULES: tuple[Rule, ...] = (
+    only_a_model_of_ones_own_takes_code,
+    patience_outlasts_an_evaluation,
+    only_sgd_has_momentum,
+    every_stage_has_a_layer,
+    ways_share_the_chunks_evenly,
+    every_chunk_has_a_vertex,
+    a_history_setting_belongs_to_its_mode,
+)
