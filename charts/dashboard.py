@@ -1,0 +1,312 @@
+"""The Grafana dashboard as data: one line per panel, the rest is the same for all of them.
+
+`python charts/generate.py` writes it to gnnpipe/dashboards/gnnpipe.json, which is what people import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+ALL = 'namespace=~"$namespace"'
+ONE = 'namespace=~"$namespace",job="$job"'
+
+# States of a stage in the timeline: what it did for most of the time between two scrapes.
+STATES = {
+    "0": {"text": "waiting", "color": "orange", "index": 0},
+    "1": {"text": "busy", "color": "green", "index": 1},
+    "2": {"text": "sending", "color": "blue", "index": 2},
+}
+
+
+def share(counter: str, by: str = "stage") -> str:
+    """Share of the last minute that the ranks of a stage spent so, on average; 0 to 1."""
+    return f"avg by ({by}) (sum by ({by}, rank) (rate({counter}{{{ONE}}}[$__rate_interval])))"
+
+
+def stage_state() -> str:
+    """1 where the stage was mostly busy, 2 where mostly sending, else 0: one number per stage.
+
+    A stage that never sends has no such series, hence the zero made of its busy time.
+    """
+    busy = f"({share('gnnpipe_stage_busy_seconds_total')})"
+    idle = f"({share('gnnpipe_stage_idle_seconds_total')} or {busy} * 0)"
+    sending = f"({share('gnnpipe_comm_wait_seconds_total')} or {busy} * 0)"
+    is_busy = f"({busy} >= bool {idle}) * ({busy} >= bool {sending})"
+    is_sending = f"({sending} > bool {busy}) * ({sending} > bool {idle})"
+    return f"{is_busy} + 2 * {is_sending}"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of `width` x `height` in Grafana's grid of 24 columns; `queries` are (PromQL, legend)."""
+
+    title: str
+    kind: str
+    queries: list[tuple[str, str]]
+    width: int = 8
+    height: int = 8
+    unit: str = "short"
+    about: str = ""
+    most: float | None = None
+    stacked: bool = False
+    instant: bool = False
+    more: Json = field(default_factory=dict)
+
+
+AT_A_GLANCE = [
+    Panel(
+        "Jobs by phase",
+        "stat",
+        [(f"count by (phase) (gnnpipe_job_phase{{{ALL}}} == 1)", "{{phase}}")],
+        width=6,
+        instant=True,
+    ),
+    Panel(
+        "Progress",
+        "bargauge",
+        [(f"gnnpipe_job_progress_ratio{{{ALL}}}", "{{namespace}}/{{job}}")],
+        width=6,
+        unit="percentunit",
+        most=1,
+        instant=True,
+    ),
+    Panel(
+        "Jobs",
+        "table",
+        [
+            (f"gnnpipe_job_phase{{{ALL}}} == 1", ""),
+            (f"sum by (namespace, job) (gnnpipe_job_epoch{{{ALL}}})", ""),
+            (f"sum by (namespace, job) (gnnpipe_job_restarts_total{{{ALL}}})", ""),
+            (f"sum by (namespace, job) (gnnpipe_job_bubble_ratio{{{ALL}}})", ""),
+        ],
+        width=12,
+        instant=True,
+        more={
+            "transformations": [
+                {"id": "merge", "options": {}},
+                {
+                    "id": "filterFieldsByName",
+                    "options": {
+                        "include": {
+                            "names": ["namespace", "job", "phase", "Value #B", "Value #C", "Value #D"]
+                        }
+                    },
+                },
+                {
+                    "id": "organize",
+                    "options": {
+                        "renameByName": {"Value #B": "epoch", "Value #C": "restarts", "Value #D": "bubble"}
+                    },
+                },
+            ]
+        },
+    ),
+    Panel(
+        "Reconciling",
+        "timeseries",
+        [
+            (
+                "sum(rate(gnnpipe_reconcile_seconds_sum[$__rate_interval]))"
+                " / sum(rate(gnnpipe_reconcile_seconds_count[$__rate_interval]))",
+                "seconds each",
+            )
+        ],
+        width=12,
+        height=6,
+        unit="s",
+        about="How long the operator takes to look at one job.",
+    ),
+    Panel(
+        "Reconcile errors",
+        "timeseries",
+        [("sum(rate(gnnpipe_reconcile_errors_total[$__rate_interval]))", "errors per second")],
+        width=12,
+        height=6,
+    ),
+]
+
+ONE_JOB = [
+    Panel("Loss", "timeseries", [(f"max(gnnpipe_loss{{{ONE}}})", "loss")]),
+    Panel(
+        "Accuracy",
+        "timeseries",
+        [(f"max by (split) (gnnpipe_accuracy{{{ONE}}})", "{{split}}")],
+        unit="percentunit",
+        most=1,
+    ),
+    Panel("Epoch time", "timeseries", [(f"max(gnnpipe_epoch_seconds{{{ONE}}})", "seconds")], unit="s"),
+    Panel(
+        "Pipeline",
+        "state-timeline",
+        [(stage_state(), "stage {{stage}}")],
+        width=24,
+        about="What each stage did for most of the time. Orange on all but one stage: that one is too slow.",
+        more={"options": {"mergeValues": True, "showValue": "never", "rowHeight": 0.9}},
+    ),
+    Panel(
+        "Stage time",
+        "timeseries",
+        [
+            (share("gnnpipe_stage_busy_seconds_total"), "stage {{stage}} busy"),
+            (
+                share("gnnpipe_stage_idle_seconds_total", "stage, reason"),
+                "stage {{stage}} waiting: {{reason}}",
+            ),
+            (share("gnnpipe_comm_wait_seconds_total", "stage, kind"), "stage {{stage}} sending: {{kind}}"),
+        ],
+        width=12,
+        unit="percentunit",
+        about="Share of each stage's time, averaged over its ranks.",
+    ),
+    Panel(
+        "Bubble against ideal",
+        "timeseries",
+        [
+            (f"gnnpipe_job_bubble_ratio{{{ONE}}}", "measured"),
+            (f"gnnpipe_job_bubble_ideal_ratio{{{ONE}}}", "ideal"),
+        ],
+        width=12,
+        unit="percentunit",
+        most=1,
+        about="Share of the stages' time spent waiting; ideal is what filling and draining the pipeline costs.",
+    ),
+    Panel(
+        "Bytes per epoch by kind",
+        "timeseries",
+        [(f"gnnpipe_job_comm_bytes_per_epoch{{{ONE}}}", "{{kind}}")],
+        unit="bytes",
+        stacked=True,
+    ),
+    Panel(
+        "Traffic by kind",
+        "timeseries",
+        [
+            (
+                f"sum by (kind, direction) (rate(gnnpipe_comm_bytes_total{{{ONE}}}[$__rate_interval]))",
+                "{{kind}} {{direction}}",
+            )
+        ],
+        unit="Bps",
+    ),
+    Panel(
+        "History drift",
+        "timeseries",
+        [(f"max by (stage) (gnnpipe_history_drift{{{ONE}}})", "stage {{stage}}")],
+        unit="percentunit",
+        about="Relative distance between fresh and historical embeddings.",
+    ),
+    Panel(
+        "Memory",
+        "timeseries",
+        [(f"max by (stage, rank) (gnnpipe_memory_bytes{{{ONE}}})", "stage {{stage}} rank {{rank}}")],
+        unit="bytes",
+    ),
+    Panel("Restarts", "timeseries", [(f"gnnpipe_job_restarts_total{{{ONE}}}", "restarts")]),
+    Panel(
+        "Checkpoint time",
+        "timeseries",
+        [(f"max by (stage) (gnnpipe_checkpoint_seconds{{{ONE}}})", "stage {{stage}}")],
+        unit="s",
+    ),
+]
+
+
+def render(panel: Panel, identity: int, x: int, y: int) -> Json:
+    defaults: Json = {"unit": panel.unit, "min": 0}
+    if panel.most is not None:
+        defaults["max"] = panel.most
+    if panel.kind == "timeseries":
+        defaults["custom"] = {"fillOpacity": 30 if panel.stacked else 0, "showPoints": "auto"}
+        if panel.stacked:
+            defaults["custom"]["stacking"] = {"mode": "normal"}
+    if panel.kind == "state-timeline":
+        defaults["mappings"] = [{"type": "value", "options": STATES}]
+        defaults["color"] = {"mode": "fixed"}
+    return {
+        "id": identity,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": DATASOURCE,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": DATASOURCE,
+                "expr": expression,
+                "legendFormat": legend,
+                "instant": panel.instant,
+                "range": not panel.instant,
+                "format": "table" if panel.kind == "table" else "time_series",
+            }
+            for place, (expression, legend) in enumerate(panel.queries)
+        ],
+        **panel.more,
+    }
+
+
+def lay_out(rows: dict[str, list[Panel]]) -> list[Json]:
+    """Panels from left to right, a new line where 24 columns are full; a titled row before each group."""
+    placed: list[Json] = []
+    y = 0
+    for title, panels in rows.items():
+        placed.append(
+            {
+                "id": len(placed) + 1,
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "panels": [],
+                "gridPos": {"x": 0, "y": y, "w": 24, "h": 1},
+            }
+        )
+        y, x, tallest = y + 1, 0, 0
+        for panel in panels:
+            if x + panel.width > 24:
+                y, x, tallest = y + tallest, 0, 0
+            placed.append(render(panel, len(placed) + 1, x, y))
+            x, tallest = x + panel.width, max(tallest, panel.height)
+        y += tallest
+    return placed
+
+
+def variable(name: str, query: str, many: bool) -> Json:
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": DATASOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": many,
+        "includeAll": many,
+        "current": {"text": ["All"], "value": ["$__all"]} if many else {},
+    }
+
+
+def dashboard() -> Json:
+    return {
+        "uid": "gnnpipe",
+        "title": "GNNPipe",
+        "description": "GNNPipeJobs: all at a glance, and one in detail.",
+        "tags": ["gnnpipe"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+                variable("namespace", "label_values(gnnpipe_job_phase, namespace)", many=True),
+                variable("job", f"label_values(gnnpipe_job_phase{{{ALL}}}, job)", many=False),
+            ]
+        },
+        "panels": lay_out({"All jobs": AT_A_GLANCE, "Job $job": ONE_JOB}),
+    }
