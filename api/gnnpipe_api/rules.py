@@ -1,8 +1,8 @@
 """What one field of a manifest cannot say about another: combinations that cannot run.
 
 Each rule names the fields it reads. A rule is skipped when one of them is already wrong by itself, so that a
-person sees every mistake at once but none twice. Rules that fit into CEL carry their twin in CEL: a cluster that
-knows CEL refuses the manifest at `kubectl apply`. The operator checks all of them in any case.
+person sees every mistake at once but none twice. Rules that fit into CEL carry their twin in CEL, with which
+newer clusters refuse the manifest at `kubectl apply`. The operator checks all of them in any case.
 """
 
 from __future__ import annotations
