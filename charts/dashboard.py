@@ -172,7 +172,7 @@ ONE_JOB = [
         width=12,
         unit="percentunit",
         most=1,
-        about="Share of the stages' time spent waiting; ideal is what filling and draining the pipeline costs.",
+        about="Share of the stages' time spent waiting; ideal: filling and draining it.",
     ),
     Panel(
         "Bytes per epoch by kind",

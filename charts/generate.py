@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from dashboard import dashboard
+
 from gnnpipe_api.crd import crd
 
 CHART = Path(__file__).parent / "gnnpipe"
