@@ -1,0 +1,260 @@
+"""Runs schedules on this rank: the only code that puts stage, wire and weights together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, nn
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.graph.chunks import ChunkedGraph
+from gnnpipe_trainer.models.block import Model, State
+from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
+from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.gather import ConstantSum, Gather, make_gather
+from gnnpipe_trainer.pipeline.history import History, WholeGraph
+from gnnpipe_trainer.pipeline.schedule import (
+    Action,
+    Move,
+    Work,
+    epoch_schedule,
+    exact_schedule,
+    slot_count,
+    slot_order,
+)
+from gnnpipe_trainer.pipeline.shard import Shard
+from gnnpipe_trainer.pipeline.stage import Gradients, Stage
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.pipeline.wire import Channel, Groups, Traffic, Ways
+
+RECEIVES_AHEAD = 4  # posted before they are needed, so that a sender never waits for this rank's compute
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+
+
+@dataclass
+class EpochTimes:
+    """What one epoch cost this rank."""
+
+    loss: float  # this rank's share; 0 except on the last stage
+    seconds: float
+    traffic: Traffic
+
+    @property
+    def wait_seconds(self) -> float:
+        return sum(self.traffic.wait_seconds.values())
+
+
+class Engine:
+    def __init__(
+        self,
+        job: GNNPipeJob,
+        plan: Plan,
+        graph: ChunkedGraph,
+        model: Model,
+        topology: Topology,
+        groups: Groups,
+        device: torch.device,
+    ) -> None:
+        self.job, self.plan, self.topology, self.groups, self.device = job, plan, topology, groups, device
+        self.dtype = DTYPES[job.spec.training.precision]
+        self.traffic = Traffic()
+        self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
+        self.shard = Shard(graph, topology.way, self.dtype, device)
+        self.model = model.to(device=device, dtype=self.dtype)
+        self.stage = self._make_stage(model, graph)
+        self.parameters = [p for module in self._modules() for p in module.parameters()]
+        self.schedule = epoch_schedule(
+            plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward
+        )
+        self._channels = self._make_channels()
+
+    # -- one epoch -----------------------------------------------------------------------------------------
+
+    def train_epoch(self, epoch: int) -> EpochTimes:
+        """Forward and backward of every slot; gradients are left on the parameters."""
+        start = time.perf_counter()
+        parallelism = self.job.spec.parallelism
+        order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
+        self.stage.start_epoch(epoch, Freshness(self.shard, order))
+        run = _Run(self, order)
+        for action in self.schedule:
+            run.do(action)
+        for channel in self._channels.values():
+            channel.flush()
+        self.ways.sum_gradients(self.parameters)
+        self.stage.end_epoch()
+        return EpochTimes(float(run.loss), time.perf_counter() - start, self.traffic.take())
+
+    def exact_pass(self, fill_history: bool = False) -> Tensor | None:
+        """The whole graph without history; logits of this way's vertices on the last stage, else None."""
+        for module in self._modules():
+            module.eval()
+        state: State = ()
+        for action in exact_schedule(self.plan.stages, self.topology.stage):
+            if action.move is Move.RECV:
+                channel = self._channels[Work.FORWARD, Move.RECV]
+                channel.post(self._elements(None, self._border_widths_in))
+                state = channel.receive(self.shard.inward.own, self._border_widths_in, self.dtype)
+            elif action.move is Move.SEND:
+                self._channels[Work.FORWARD, Move.SEND].send(state)
+            else:
+                state = self.stage.exact_forward(state, fill_history)
+        for module in self._modules():
+            module.train()
+        if (Work.FORWARD, Move.SEND) in self._channels:
+            self._channels[Work.FORWARD, Move.SEND].flush()
+        self.traffic.take()  # not part of an epoch's bytes
+        return state[0] if self.topology.is_last else None
+
+    # -- making --------------------------------------------------------------------------------------------
+
+    def _make_stage(self, model: Model, graph: ChunkedGraph) -> Stage:
+        wire = {"fp32": self.dtype, "bf16": torch.bfloat16}[self.job.spec.parallelism.wire]
+        self.wire = wire
+        self.ways = Ways(self.topology, self.groups.ways, self.traffic, wire)
+        first = self.plan.first_layer(self.topology.stage)
+        blocks = model.block_list()
+        mine = blocks[first : first + self.plan.layers_per_stage[self.topology.stage]]
+        self._border_widths_in = blocks[first - 1].widths if first else ()
+        self._border_widths_out = mine[-1].widths
+        gathers: list[Gather] = []
+        for index, block in enumerate(mine):
+            constant = self.topology.is_first and index == 0 and model.constant_first_message
+            if constant and block.edge_weights is not None:
+                gathers.append(ConstantSum(block, self.shard))
+                continue
+            history = self._make_history(block.message_width)
+            factor = self.job.spec.parallelism.fresh_gradient_factor
+            gathers.append(make_gather(block, self.shard, history, self.ways, factor))
+        return Stage(
+            gathers,
+            self.shard,
+            model.encoder if self.topology.is_first else None,
+            model.decoder if self.topology.is_last else None,
+            first,
+            int(graph.train_mask.sum()),
+            self.job.spec.training.seed,
+        )
+
+    def _make_history(self, width: int) -> History:
+        rows = self.shard.inward.rows
+        if self.slots == 1:
+            return WholeGraph(rows, width, self.dtype, self.device)
+        return History(rows, width, self.job.spec.parallelism.history, self.dtype, self.device)
+
+    def _make_channels(self) -> dict[tuple[Work, Move], Channel]:
+        """One channel per direction and neighbour that the schedule names."""
+        groups = {Work.FORWARD: self.groups.activations, Work.INPUT_GRADIENT: self.groups.gradients}
+        channels: dict[tuple[Work, Move], Channel] = {}
+        for action in self.schedule:
+            if action.move is None or (action.work, action.move) in channels:
+                continue
+            assert action.peer_stage is not None
+            peer = self.topology.rank_of(action.peer_stage)
+            channel = Channel(peer, groups[action.work], self.traffic, self.wire, self.device)
+            channels[action.work, action.move] = channel
+        return channels
+
+    def _modules(self) -> list[nn.Module]:
+        ends = [self.stage.encoder, self.stage.decoder]
+        return [*self.stage.blocks, *(module for module in ends if module is not None)]
+
+    def _elements(self, slot: int | None, widths: tuple[int, ...]) -> int:
+        rows = self.shard.inward.rows_of(slot)
+        return int(rows.stop - rows.start) * sum(widths)
+
+
+class _Run:
+    """One epoch under way."""
+
+    def __init__(self, engine: Engine, order: list[int]) -> None:
+        self.engine = engine
+        self.order: list[int | None] = [None] if engine.slots == 1 else list(order)
+        self.loss: Tensor | float = 0.0
+        self.states: dict[int, State] = {}  # by position: received activations, or those to be sent
+        self.gradients: dict[int, Gradients] = {}
+        self.weight_work: dict[int, WeightGradientQueue] = {}
+        self._to_post = {
+            work: [a for a in engine.schedule if a.move is Move.RECV and a.work is work]
+            for work in (Work.FORWARD, Work.INPUT_GRADIENT)
+        }
+        for work in self._to_post:
+            for _ in range(RECEIVES_AHEAD):
+                self._post_next(work)
+
+    def do(self, action: Action) -> None:
+        if action.move is Move.RECV:
+            self._receive(action)
+        elif action.move is Move.SEND:
+            self._send(action)
+        elif action.work is Work.FORWARD:
+            self._forward(action.position)
+        elif action.work is Work.INPUT_GRADIENT:
+            self._backward(action.position)
+        else:
+            self.weight_work.pop(action.position).run()
+
+    def _forward(self, position: int) -> None:
+        received = self.states.pop(position, ())
+        outputs = self.engine.stage.forward(self.order[position], received)
+        if self.engine.topology.is_last:
+            self.loss = self.loss + outputs[0]
+        else:
+            self.states[position] = outputs
+
+    def _backward(self, position: int) -> None:
+        engine, slot = self.engine, self.order[position]
+        gradients = self.gradients.pop(position, None)
+        if gradients is None:  # the last stage starts from the loss
+            gradients = (torch.ones((), dtype=engine.dtype, device=engine.device),)
+        if engine.job.spec.parallelism.split_backward:
+            queue = self.weight_work[position] = WeightGradientQueue()
+            with defer_weight_gradients(queue):
+                gradients = engine.stage.backward(slot, gradients)
+        else:
+            gradients = engine.stage.backward(slot, gradients)
+        self.gradients[position] = gradients
+
+    def _send(self, action: Action) -> None:
+        channel = self.engine._channels[action.work, Move.SEND]
+        if action.work is Work.FORWARD:
+            channel.send(self.states.pop(action.position))
+            return
+        widths = self.engine._border_widths_in
+        rows = self.engine.shard.inward.rows_of(self.order[action.position])
+        gradients = self.gradients.pop(action.position)
+        shape = rows.stop - rows.start
+        channel.send(
+            tuple(
+                g if g is not None else torch.zeros(shape, w, dtype=self.engine.dtype, device=self.engine.device)
+                for g, w in zip(gradients, widths, strict=True)
+            )
+        )
+
+    def _receive(self, action: Action) -> None:
+        engine = self.engine
+        rows = engine.shard.inward.rows_of(self.order[action.position])
+        channel = engine._channels[action.work, Move.RECV]
+        received = channel.receive(rows.stop - rows.start, self._widths(action.work), engine.dtype)
+        if action.work is Work.FORWARD:
+            self.states[action.position] = received
+        else:
+            self.gradients[action.position] = received
+        self._post_next(action.work)
+
+    def _post_next(self, work: Work) -> None:
+        if self._to_post[work]:
+            action = self._to_post[work].pop(0)
+            elements = self.engine._elements(self.order[action.position], self._widths(work))
+            self.engine._channels[work, Move.RECV].post(elements)
+
+    def _widths(self, work: Work) -> tuple[int, ...]:
+        return self.engine._border_widths_in if work is Work.FORWARD else self.engine._border_widths_out
+
+
+def make_groups(topology: Topology, timeout_seconds: float) -> Groups:
+    return Groups.make(topology, timedelta(seconds=timeout_seconds))

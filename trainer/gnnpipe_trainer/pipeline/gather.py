@@ -1,0 +1,243 @@
+"""How a block reads its neighbours, forward and backward, one slot at a time.
+
+Autograd never spans slots. Forward takes what the neighbours say out of the block's buffer as leaves; backward
+brings the leaves' gradients to the rows they were read from, if those were fresh, and drops them otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnpipe_trainer.models.block import Block, ConvBlock, EdgeWeights, State
+from gnnpipe_trainer.pipeline.aggregate import aggregate
+from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.history import History, WholeGraph
+from gnnpipe_trainer.pipeline.shard import Shard
+from gnnpipe_trainer.pipeline.wire import Ways, rows_to_receive, rows_to_send
+
+
+@dataclass
+class Leaves:
+    """What a slot took out of a block's buffer; gradients collect on them."""
+
+    gathered: Tensor | None  # [n, width] weighted sum, if the block is one
+    rows: Tensor  # [n, width] own rows; for a conv: own rows, then halo rows
+
+
+class Gather(Protocol):
+    @property
+    def block(self) -> Block: ...
+    @property
+    def history(self) -> History | None: ...
+    def start_epoch(self, freshness: Freshness) -> None: ...
+    def read(self, slot: int | None, message: Tensor) -> Leaves: ...
+    def read_exact(self, message: Tensor, fill_history: bool) -> Leaves: ...
+    def apply(self, slot: int | None, leaves: Leaves, state: State) -> State: ...
+    def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None: ...
+
+
+class WeightedSum:
+    """Weighted sums, the fast path: A B outside autograd, A^T G in backward; only own rows are written."""
+
+    def __init__(self, block: Block, shard: Shard, history: History, ways: Ways, factor: float) -> None:
+        assert block.edge_weights is not None
+        self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
+        self.kind: EdgeWeights = block.edge_weights
+        self.matrix = shard.matrix(self.kind, transposed=False)
+        self.gradients = torch.zeros(
+            shard.outward.rows, block.message_width, dtype=shard.dtype, device=shard.device
+        )
+
+    def start_epoch(self, freshness: Freshness) -> None:
+        self.freshness = freshness
+
+    def read(self, slot: int | None, message: Tensor) -> Leaves:
+        publish(self.shard, self.history, self.ways, slot, message)
+        leaves = self._take(self.history.live, slot, message)
+        if self.history.spec.mode == "shift" and not self.freshness.all_fresh:
+            assert leaves.gathered is not None
+            rows = self.shard.inward.rows_of(slot)
+            leaves.gathered.data += self.freshness.stale_weight(self.kind)[rows] * self.history.shift
+        return leaves
+
+    def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
+        return self._take(publish_all(self.shard, self.history, self.ways, message, fill_history), None, message)
+
+    def _take(self, live: Tensor, slot: int | None, message: Tensor) -> Leaves:
+        gathered = aggregate(self.matrix.block(self.shard.inward.rows_of(slot)), live)
+        return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
+
+    def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
+        assert leaves.gathered is not None
+        return self.block.update(leaves.gathered, leaves.rows, state)
+
+    def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
+        assert leaves.gathered is not None
+        side = self.shard.outward
+        rows, exchanges = side.rows_of(slot), side.exchanges(slot)
+        own = self.gradients[rows]
+        own.copy_(leaves.gathered.grad) if leaves.gathered.grad is not None else own.zero_()
+        wait = self.ways.swap(rows_to_send(self.gradients, exchanges), rows_to_receive(self.gradients, exchanges))
+        wait()
+        gradient = aggregate(self.freshness.backward_matrix(self.kind).block(rows), self.gradients)
+        if leaves.rows.grad is not None:
+            gradient += leaves.rows.grad
+        if self.factor != 1.0:  # rows of other slots read these gradients from now on, and count them more
+            for part in [rows, *(e.receive for e in exchanges)]:
+                self.gradients[part] *= self.factor
+        return gradient
+
+
+class ConstantSum:
+    """A weighted sum of raw features: the same in every epoch, never stale, computed once."""
+
+    history = None
+
+    def __init__(self, block: Block, shard: Shard) -> None:
+        assert block.edge_weights is not None
+        self.block, self.shard = block, shard
+        side = shard.inward
+        halo = torch.from_numpy(np.array(shard.graph.features[side.halo])).to(shard.device, shard.dtype)
+        matrix = shard.matrix(block.edge_weights, transposed=False)
+        self.sum = aggregate(matrix.block(slice(0, side.own)), torch.cat([shard.features, halo]))
+
+    def start_epoch(self, freshness: Freshness) -> None:
+        pass
+
+    def read(self, slot: int | None, message: Tensor) -> Leaves:
+        return Leaves(self.sum[self.shard.inward.rows_of(slot)], message.detach())
+
+    def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
+        return self.read(None, message)
+
+    def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
+        assert leaves.gathered is not None
+        return self.block.update(leaves.gathered, leaves.rows, state)
+
+    def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _Bipartite:
+    """One slot's edges as a conv wants them: sources are own rows, then halo rows."""
+
+    sources: Tensor  # [m] int64 buffer rows
+    slots: Tensor  # [m] int64 slot of each source
+    edges: Tensor  # [2, E] int64 source position -> target position
+
+
+class Convolution:
+    """Any torch-geometric conv: own and halo rows are gathered as one leaf, its gradient is added back."""
+
+    def __init__(self, block: ConvBlock, shard: Shard, history: History, ways: Ways, factor: float) -> None:
+        self.block: ConvBlock = block
+        self.shard, self.history, self.ways, self.factor = shard, history, ways, factor
+        self.gradients = torch.zeros_like(history.live)
+        self._bipartite: dict[int | None, _Bipartite] = {}
+
+    def start_epoch(self, freshness: Freshness) -> None:
+        self.freshness = freshness
+
+    def read(self, slot: int | None, message: Tensor) -> Leaves:
+        publish(self.shard, self.history, self.ways, slot, message)
+        bipartite = self._edges(slot)
+        rows = self.history.live[bipartite.sources]
+        if self.history.spec.mode == "shift" and slot is not None:
+            rows[~self.freshness.fresh_rows(bipartite.slots, slot)] += self.history.shift
+        return Leaves(None, rows.requires_grad_())
+
+    def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
+        live = publish_all(self.shard, self.history, self.ways, message, fill_history)
+        return Leaves(None, live[self._edges(None).sources])
+
+    def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
+        own = self.shard.inward.rows_of(slot)
+        count = own.stop - own.start
+        gathered = self.block.convolve(leaves.rows, count, self._edges(slot).edges)
+        return self.block.update(gathered, leaves.rows[:count], state)
+
+    def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
+        self._add_back(slot, leaves.rows.grad)
+        side = self.shard.inward
+        exchanges = side.exchanges(slot)
+        arriving = [
+            (e.way, self.gradients.new_empty(e.send.numel(), self.gradients.shape[1])) for e in exchanges
+        ]
+        wait = self.ways.swap([(e.way, self.gradients[e.receive]) for e in exchanges], arriving)
+        wait()
+        for exchange, (_, rows) in zip(exchanges, arriving, strict=True):
+            self.gradients.index_add_(0, exchange.send, rows)
+            self.gradients[exchange.receive] = 0
+        own = self.gradients[side.rows_of(slot)]
+        gradient = own.clone()
+        own.zero_()  # nothing adds to these rows any more before the next epoch
+        return gradient
+
+    def _add_back(self, slot: int | None, gradient: Tensor | None) -> None:
+        if gradient is None:
+            return
+        bipartite = self._edges(slot)
+        if slot is None or self.freshness.all_fresh:
+            self.gradients.index_add_(0, bipartite.sources, gradient)
+            return
+        fresh = self.freshness.fresh_rows(bipartite.slots, slot)
+        if self.factor != 1.0:
+            gradient = torch.where((bipartite.slots == slot).unsqueeze(1), gradient, gradient * self.factor)
+        self.gradients.index_add_(0, bipartite.sources[fresh], gradient[fresh])
+
+    def _edges(self, slot: int | None) -> _Bipartite:
+        if slot not in self._bipartite:
+            self._bipartite[slot] = self._make_edges(slot)
+        return self._bipartite[slot]
+
+    def _make_edges(self, slot: int | None) -> _Bipartite:
+        side = self.shard.inward
+        rows = side.rows_of(slot)
+        columns = side.columns[side.indptr[rows.start] : side.indptr[rows.stop]]
+        outside = np.unique(columns[(columns < rows.start) | (columns >= rows.stop)])
+        place = np.full(side.rows, -1)
+        place[rows] = np.arange(rows.stop - rows.start)
+        place[outside] = rows.stop - rows.start + np.arange(len(outside))
+        targets = np.repeat(np.arange(rows.stop - rows.start), np.diff(side.indptr[rows.start : rows.stop + 1]))
+        sources = np.concatenate([np.arange(rows.start, rows.stop), outside])
+        return _Bipartite(
+            torch.from_numpy(sources).to(self.shard.device),
+            torch.from_numpy(side.slot_of_row[sources]).to(self.shard.device),
+            torch.from_numpy(np.stack([place[columns], targets])).to(self.shard.device),
+        )
+
+
+def publish(shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor) -> None:
+    """Make a slot's fresh rows readable: in this way's buffer, and in those of the other ways that need them."""
+    side = shard.inward
+    exchanges = side.exchanges(slot)
+    arriving = [
+        (e.way, message.new_empty(e.receive.stop - e.receive.start, message.shape[1])) for e in exchanges
+    ]
+    first = side.rows_of(slot).start
+    wait = ways.swap([(e.way, message[e.send - first]) for e in exchanges], arriving)
+    history.push(side.rows_of(slot), message)
+    wait()
+    for exchange, (_, rows) in zip(exchanges, arriving, strict=True):
+        history.push_halo(exchange.receive, rows)
+
+
+def publish_all(shard: Shard, history: History, ways: Ways, message: Tensor, fill_history: bool) -> Tensor:
+    """The whole graph's fresh rows, own and halo, without touching history unless it is to be filled."""
+    buffer = WholeGraph(shard.inward.rows, message.shape[1], message.dtype, message.device)
+    publish(shard, buffer, ways, None, message)
+    if fill_history:
+        history.seed(buffer.live)
+    return buffer.live
+
+
+def make_gather(block: Block, shard: Shard, history: History, ways: Ways, factor: float) -> Gather:
+    if isinstance(block, ConvBlock):
+        return Convolution(block, shard, history, ways, factor)
+    return WeightedSum(block, shard, history, ways, factor)

@@ -1,0 +1,96 @@
+"""What a block's neighbours read: fresh rows where they have come by this epoch, historical ones elsewhere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnpipe_api.job import HistorySpec
+
+DRIFT_STRIDE = 8  # drift is measured on every eighth row: enough for a mean, an eighth of the memory traffic
+
+
+class History:
+    """One block's buffer [rows, width]. `push` what a slot turned out to be; read `live` in between.
+
+    At the end of an epoch the buffer for the next one is ready, because each push has already blended the
+    fresh rows into it: nothing is copied, the two buffers change places.
+    """
+
+    def __init__(self, rows: int, width: int, spec: HistorySpec, dtype: torch.dtype, device: torch.device) -> None:
+        self.spec = spec
+        self.live = torch.zeros(rows, width, dtype=dtype, device=device)
+        self._next = torch.zeros_like(self.live) if spec.mode in ("ema", "frozen") else None
+        self._epoch = 0
+        self.shift = torch.zeros(width, dtype=dtype, device=device)  # mean of (fresh - historical) so far
+        self._shift_rows = 0
+        self._difference: float | Tensor = 0.0
+        self._magnitude: float | Tensor = 0.0
+
+    def seed(self, exact: Tensor) -> None:
+        """Start from exact embeddings [rows, width]."""
+        self.live.copy_(exact)
+
+    def push(self, rows: slice, fresh: Tensor) -> None:
+        """Own rows, as they turned out in this epoch."""
+        served = self.live[rows]
+        self._measure_drift(served, fresh)
+        if self.spec.mode == "shift":
+            self._shift_rows += fresh.shape[0]
+            self.shift += ((fresh - served).sum(0) - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
+        self.push_halo(rows, fresh)
+
+    def push_halo(self, rows: slice, fresh: Tensor) -> None:
+        """Rows of other ways; their drift and shift are measured where they are at home."""
+        served = self.live[rows]
+        if self._next is not None:
+            self._blend(served, fresh, out=self._next[rows])
+        served.copy_(fresh)
+
+    def end_epoch(self) -> None:
+        if self._next is not None:
+            self.live, self._next = self._next, self.live
+        self._epoch += 1
+        self.shift.zero_()
+        self._shift_rows = 0
+
+    def take_drift(self) -> tuple[float, float]:
+        """Squared norms since the last call: of (fresh - served), and of fresh."""
+        drift = float(self._difference), float(self._magnitude)
+        self._difference = self._magnitude = 0.0
+        return drift
+
+    def _blend(self, served: Tensor, fresh: Tensor, out: Tensor) -> None:
+        if self.spec.mode == "ema":
+            torch.lerp(served, fresh, 1.0 - self.spec.decay, out=out)
+        else:
+            refresh = (self._epoch + 1) % self.spec.refresh_every == 0
+            out.copy_(fresh if refresh else served)
+
+    def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
+        sample = fresh[::DRIFT_STRIDE]
+        difference = sample - served[::DRIFT_STRIDE]
+        self._difference += torch.vdot(difference.flatten(), difference.flatten())
+        self._magnitude += torch.linalg.vector_norm(sample) ** 2
+
+
+
+class WholeGraph(History):
+    """The buffer where the whole graph is one slot: everything is fresh, so there is no history to keep."""
+
+    def __init__(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(0, width, HistorySpec(mode="previous"), dtype, device)
+        self.rows = rows
+
+    def seed(self, exact: Tensor) -> None:
+        pass
+
+    def push(self, rows: slice, fresh: Tensor) -> None:
+        if rows.stop - rows.start == self.rows:
+            self.live = fresh  # nothing comes from other ways: no copy is needed
+            return
+        self.live = fresh.new_empty(self.rows, fresh.shape[1])
+        self.live[rows] = fresh
+
+    def push_halo(self, rows: slice, fresh: Tensor) -> None:
+        self.live[rows] = fresh

@@ -1,0 +1,135 @@
+"""This rank's blocks: one slot forward, one slot backward, and exact passes over the whole graph.
+
+Between two aggregations lies a *segment*: the update of one block and the message of the next. It is the unit of
+autograd. Its inputs are leaves, so that backward can stop there, bring gradients across slots and ranks, and go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gnnpipe_trainer.models.block import Block, State
+from gnnpipe_trainer.models.loss import loss_sum
+from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.gather import Gather, Leaves
+from gnnpipe_trainer.pipeline.shard import Shard
+
+Gradients = tuple[Tensor | None, ...]
+
+
+@dataclass
+class Segment:
+    """What backward needs of one segment of one slot."""
+
+    inputs: State  # leaves
+    leaves: Leaves | None  # what the aggregation before it gathered; None for a stage's first segment
+    outputs: State  # or the loss, at the very end
+    message: Tensor | None  # what the aggregation after it publishes; None for a stage's last segment
+
+
+class Stage:
+    """Consecutive blocks, with the encoder on the first stage and the decoder and loss on the last."""
+
+    def __init__(
+        self,
+        gathers: list[Gather],
+        shard: Shard,
+        encoder: nn.Module | None,
+        decoder: nn.Module | None,
+        first_block: int,
+        train_vertices: int,
+        seed: int,
+    ) -> None:
+        self.gathers, self.shard, self.encoder, self.decoder = gathers, shard, encoder, decoder
+        self.first_block, self.train_vertices, self.seed = first_block, train_vertices, seed
+        self._segments: dict[int | None, list[Segment]] = {}
+        self._epoch = 0
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [gather.block for gather in self.gathers]
+
+    def start_epoch(self, epoch: int, freshness: Freshness) -> None:
+        self._epoch = epoch
+        for gather in self.gathers:
+            gather.start_epoch(freshness)
+
+    def forward(self, slot: int | None, received: State) -> State:
+        """One slot through all blocks of this stage; the last stage returns its share of the loss."""
+        inputs = tuple(_leaf(t) for t in received)
+        self._seed_dropout(slot, self.first_block - 1)
+        outputs = self._encode(slot, inputs)
+        segments = [Segment(inputs, None, outputs, self.blocks[0].message(outputs))]
+        for index, gather in enumerate(self.gathers):
+            message = segments[-1].message
+            assert message is not None
+            leaves = gather.read(slot, message.detach())
+            inputs = tuple(_leaf(t) for t in outputs)
+            self._seed_dropout(slot, self.first_block + index)
+            outputs = gather.apply(slot, leaves, inputs)
+            last = index == len(self.gathers) - 1
+            if last and self.decoder is not None:
+                outputs = (self._loss(slot, self.decoder(outputs)),)
+            message = None if last else self.blocks[index + 1].message(outputs)
+            segments.append(Segment(inputs, leaves, outputs, message))
+        self._segments[slot] = segments
+        return tuple(t.detach() for t in outputs)
+
+    def backward(self, slot: int | None, gradients: Gradients) -> Gradients:
+        """The gradients of what was received, from those of what was sent. Weight gradients collect on the way."""
+        message_gradient: Tensor | None = None
+        segments = self._segments.pop(slot)
+        while segments:
+            segment = segments.pop()
+            _backward(segment, gradients, message_gradient)
+            gradients = tuple(t.grad for t in segment.inputs)
+            if segment.leaves is not None:
+                message_gradient = self.gathers[len(segments) - 1].gradient(slot, segment.leaves)
+        return gradients
+
+    @torch.no_grad()
+    def exact_forward(self, received: State, fill_history: bool = False) -> State:
+        """The whole graph through all blocks, layer by layer; the last stage returns the logits."""
+        state = self._encode(None, received)
+        for gather in self.gathers:
+            leaves = gather.read_exact(gather.block.message(state), fill_history)
+            state = gather.apply(None, leaves, state)
+        return state if self.decoder is None else (self.decoder(state),)
+
+    def end_epoch(self) -> None:
+        for gather in self.gathers:
+            if gather.history is not None:
+                gather.history.end_epoch()
+
+    def _encode(self, slot: int | None, inputs: State) -> State:
+        if self.encoder is None:
+            return inputs
+        encoded: State = self.encoder(self.shard.features[self.shard.inward.rows_of(slot)])
+        return encoded
+
+    def _loss(self, slot: int | None, logits: Tensor) -> Tensor:
+        rows = self.shard.inward.rows_of(slot)
+        mask = self.shard.masks["train"][rows]
+        return loss_sum(logits, self.shard.labels[rows], mask) / self.train_vertices
+
+    def _seed_dropout(self, slot: int | None, block: int) -> None:
+        """Random numbers depend on the epoch, the block and the slot only: a resumed run draws the same ones."""
+        key = hash((self.seed, self._epoch, block + 1, 0 if slot is None else slot + 1, self.shard.way))
+        generator = torch.default_generator
+        if self.shard.device.type == "cuda":
+            generator = torch.cuda.default_generators[self.shard.device.index]
+        generator.manual_seed(key & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_()
+
+
+def _backward(segment: Segment, gradients: Gradients, message_gradient: Tensor | None) -> None:
+    roots = list(zip((*segment.outputs, segment.message), (*gradients, message_gradient), strict=True))
+    live = [(t, g) for t, g in roots if t is not None and g is not None and t.requires_grad]
+    if live:
+        torch.autograd.backward([t for t, _ in live], [g for _, g in live])

@@ -1,0 +1,170 @@
+"""Everything that leaves or enters this rank, counted where it is handed to torch.distributed.
+
+Written for NCCL's rules, which gloo also keeps: messages carry no tags, so every pair of ranks must post its
+sends and receives in the same order, and each direction has a communicator of its own so that a waiting
+activation can never block a gradient.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gnnpipe_trainer.pipeline.shard import Exchange
+from gnnpipe_trainer.pipeline.topology import Topology
+
+# The kinds of the result's bytesPerEpoch.
+PIPELINE, GRAPH, GRADIENT = "pipeline", "graph", "gradient"
+
+
+@dataclass
+class Traffic:
+    """What this rank sent, received and waited for since it was last taken."""
+
+    sent: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    received: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    wait_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def take(self) -> Traffic:
+        """What was counted so far; counting starts anew."""
+        taken = Traffic(self.sent, self.received, self.wait_seconds)
+        self.sent, self.received, self.wait_seconds = defaultdict(int), defaultdict(int), defaultdict(float)
+        return taken
+
+    @contextmanager
+    def waiting(self, kind: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.wait_seconds[kind] += time.perf_counter() - start
+
+
+@dataclass
+class Groups:
+    """The communicators of a rank. Every rank makes all of them, in the same order."""
+
+    activations: dist.ProcessGroup
+    gradients: dist.ProcessGroup
+    ways: dist.ProcessGroup  # the ranks of this stage
+    control: dist.ProcessGroup  # gloo on CPU tensors, also where the rest is NCCL
+
+    @staticmethod
+    def make(topology: Topology, timeout: timedelta) -> Groups:
+        everyone = list(range(topology.world))
+        activations = dist.new_group(everyone, timeout=timeout)
+        gradients = dist.new_group(everyone, timeout=timeout)
+        ways = [dist.new_group(topology.stage_ranks(s), timeout=timeout) for s in range(topology.stages)]
+        control = dist.new_group(everyone, backend="gloo", timeout=timeout)
+        return Groups(activations, gradients, ways[topology.stage], control)
+
+
+class Channel:
+    """One direction between this rank and a neighbouring stage: slots in schedule order."""
+
+    def __init__(
+        self, peer: int, group: dist.ProcessGroup, traffic: Traffic, wire: torch.dtype, device: torch.device
+    ) -> None:
+        self.peer, self.group, self.traffic, self.wire, self.device = peer, group, traffic, wire, device
+        self._sends: deque[tuple[dist.Work, Tensor]] = deque()
+        self._receives: deque[tuple[dist.Work, Tensor]] = deque()
+
+    def send(self, tensors: tuple[Tensor, ...]) -> None:
+        """Hand over and go on; the message stays alive until it has left."""
+        message = torch.cat([t.detach().reshape(-1) for t in tensors]).to(self.wire)
+        work = dist.isend(message, self.peer, group=self.group)
+        assert work is not None
+        self._sends.append((work, message))
+        self.traffic.sent[PIPELINE] += message.nbytes
+        while self._sends and self._sends[0][0].is_completed():
+            self._sends.popleft()
+
+    def post(self, elements: int) -> None:
+        """Announce the next receive early, so that the sender never waits for this rank's compute."""
+        message = torch.empty(elements, dtype=self.wire, device=self.device)
+        work = dist.irecv(message, self.peer, group=self.group)
+        assert work is not None
+        self._receives.append((work, message))
+
+    def receive(self, rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The oldest posted message as tensors [rows, width]."""
+        work, message = self._receives.popleft()
+        with self.traffic.waiting(PIPELINE):
+            work.wait()
+        self.traffic.received[PIPELINE] += message.nbytes
+        parts = torch.split(message.to(dtype), [rows * width for width in widths])
+        return tuple(part.view(rows, width) for part, width in zip(parts, widths, strict=True))
+
+    def flush(self) -> None:
+        """Wait until everything has left."""
+        with self.traffic.waiting(PIPELINE):
+            while self._sends:
+                self._sends.popleft()[0].wait()
+
+
+class Ways:
+    """The ranks that share this stage: they swap boundary rows and sum weight gradients."""
+
+    def __init__(self, topology: Topology, group: dist.ProcessGroup, traffic: Traffic, wire: torch.dtype) -> None:
+        self.topology, self.group, self.traffic, self.wire = topology, group, traffic, wire
+
+    def swap(self, outgoing: list[tuple[int, Tensor]], incoming: list[tuple[int, Tensor]]) -> Callable[[], None]:
+        """Start sending rows to and receiving rows from other ways; call the result to wait for all of it."""
+        operations: list[dist.P2POp] = []
+        landing: list[tuple[Tensor, Tensor]] = []
+        for way, rows in outgoing:
+            if rows.numel():
+                message = rows.to(self.wire)
+                operations.append(self._operation(dist.isend, message, way))
+                self.traffic.sent[GRAPH] += message.nbytes
+        for way, rows in incoming:
+            if rows.numel():
+                message = rows if rows.dtype == self.wire else torch.empty_like(rows, dtype=self.wire)
+                operations.append(self._operation(dist.irecv, message, way))
+                landing.append((message, rows))
+                self.traffic.received[GRAPH] += message.nbytes
+        works = dist.batch_isend_irecv(operations) if operations else []
+
+        def wait() -> None:
+            with self.traffic.waiting(GRAPH):
+                for work in works:
+                    work.wait()
+            for message, rows in landing:
+                if message is not rows:
+                    rows.copy_(message)
+
+        return wait
+
+    def sum_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """All-reduce inside the stage, as one flat message."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if self.topology.ways == 1 or not gradients:
+            return
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        with self.traffic.waiting(GRADIENT):
+            dist.all_reduce(flat, group=self.group)
+        # A ring all-reduce moves every byte 2 (n-1)/n times out of each rank.
+        moved = 2 * (self.topology.ways - 1) * flat.nbytes // self.topology.ways
+        self.traffic.sent[GRADIENT] += moved
+        self.traffic.received[GRADIENT] += moved
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def _operation(self, verb: Callable[..., dist.Work | None], message: Tensor, way: int) -> dist.P2POp:
+        return dist.P2POp(verb, message, self.topology.rank_of(self.topology.stage, way), self.group)
+
+
+def rows_to_send(source: Tensor, exchanges: list[Exchange]) -> list[tuple[int, Tensor]]:
+    return [(exchange.way, source[exchange.send]) for exchange in exchanges]
+
+
+def rows_to_receive(target: Tensor, exchanges: list[Exchange]) -> list[tuple[int, Tensor]]:
+    return [(exchange.way, target[exchange.receive]) for exchange in exchanges]
