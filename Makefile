@@ -27,7 +27,8 @@ lint: setup           ## ruff, mypy strict, the borders between the rooms
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 test: setup lint      ## lint and every test that needs no containers
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 lock: setup           ## pin what is installed now into constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt

@@ -1,0 +1,101 @@
+"""pytest fixtures for tests against a real API server; a plugin, so that every room of tests has them.
+
+A test that asks for `control_plane` (or `kubectl`, `namespace`) gets the marker `cluster` and runs in one
+xdist worker with all the others, so that one control plane serves them.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from . import binaries
+from .controlplane import ControlPlane
+from .errors import NoCluster
+from .kubectl import Kubectl
+from .processes import poll
+
+# What Kubernetes itself puts into every namespace.
+MADE_BY_KUBERNETES = frozenset({"configmap/kube-root-ca.crt", "serviceaccount/default"})
+WATCHED_KINDS = (
+    "pods",
+    "services",
+    "configmaps",
+    "secrets",
+    "serviceaccounts",
+    "jobs",
+    "persistentvolumeclaims",
+    "roles",
+    "rolebindings",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Find or build the binaries now, when no test's time limit runs yet."""
+    wanted = any(item.get_closest_marker("cluster") for item in session.items)
+    if not wanted or session.config.option.collectonly:
+        return
+    try:
+        binaries.find(binaries.CONTROL_PLANE)
+    except NoCluster:
+        return  # said by the fixture, in each test's own words
+
+
+def skip_or_fail(reason: str) -> None:
+    """No cluster: a skip that says what to do, or a failure where the person wants none skipped."""
+    if os.environ.get("GNNPIPE_REQUIRE_CLUSTER") == "1":
+        pytest.fail(f"GNNPIPE_REQUIRE_CLUSTER=1 and no cluster: {reason}", pytrace=False)
+    pytest.skip(f"no cluster: {reason}")
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """One control plane for the whole run; tests keep apart by namespaces."""
+    try:
+        running = ControlPlane().start()
+    except NoCluster as error:
+        skip_or_fail(str(error))
+        raise
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def kubectl(control_plane: ControlPlane) -> Kubectl:
+    return control_plane.kubectl
+
+
+@pytest.fixture
+def namespace(kubectl: Kubectl) -> Iterator[str]:
+    """A fresh namespace, empty before the test and empty after it."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    inside = kubectl.inside(name)
+    kubectl("create", "namespace", name)
+    # Pods are refused until the controller manager has made the default service account and its token.
+    ready = poll(lambda: len(leftovers(inside, ignore=frozenset())) >= len(MADE_BY_KUBERNETES), 30, every=0.2)
+    assert ready, f"namespace {name} did not get {sorted(MADE_BY_KUBERNETES)} within 30 s"
+    assert leftovers(inside) == set()
+    yield name
+    emptied = poll(lambda: not leftovers(inside), 10, every=0.3)
+    remaining = set() if emptied else leftovers(inside)
+    kubectl("delete", "namespace", name, "--wait=false")
+    assert remaining == set(), "the test left something behind; delete it, or await that it goes away"
+
+
+def leftovers(kubectl: Kubectl, ignore: frozenset[str] = MADE_BY_KUBERNETES) -> set[str]:
+    """What a namespace holds, as kind/name, besides what Kubernetes puts there itself."""
+    custom = kubectl("get", "crd", "-o", "jsonpath={.items[?(@.spec.scope=='Namespaced')].metadata.name}")
+    names = kubectl("get", ",".join([*WATCHED_KINDS, *custom.split()]), "-o", "name").split()
+    return {name for name in names if not name.startswith("secret/default-token-")} - ignore
