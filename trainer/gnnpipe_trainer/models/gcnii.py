@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gnnpipe_trainer.models.block import BadModel, Block, Model, State
+from gnnpipe_trainer.models.block import Block, Model, State
 from gnnpipe_trainer.models.linear import Linear, glorot_linear
 
 
@@ -72,17 +74,13 @@ def gcnii(
     layers: int,
     dropout: float,
     *,
-    alpha: float = 0.1,
-    theta: float = 0.5,
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.1,
+    theta: Annotated[float, Field(ge=0)] = 0.5,
 ) -> Model:
     """A dense layer, `layers` GCNII convolutions, a dense layer.
 
     alpha: the share of the initial residual h0; theta: how strongly W counts, less in every further layer.
     """
-    if not 0 <= alpha <= 1:
-        raise BadModel(f"spec.model.options.alpha: {alpha} is not a share; use a number from 0 to 1")
-    if theta < 0:
-        raise BadModel(f"spec.model.options.theta: {theta} is negative; use 0 or more, such as 0.5")
     blocks = [
         GCNIIBlock(hidden, dropout, alpha, math.log(theta / number + 1), last=number == layers)
         for number in range(1, layers + 1)

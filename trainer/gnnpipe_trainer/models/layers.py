@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from gnnpipe_trainer.models.block import BadModel
 
 Norm = Literal["none", "layer"]
 
@@ -17,8 +15,6 @@ class Between(nn.Module):
 
     def __init__(self, width: int, norm: Norm, dropout: float, last: bool) -> None:
         super().__init__()
-        if norm not in get_args(Norm):
-            raise BadModel(f"spec.model.options.norm: {norm!r} is not known; use one of {get_args(Norm)}")
         self.norm = nn.LayerNorm(width) if norm == "layer" and not last else None
         self.dropout = dropout
         self.last = last

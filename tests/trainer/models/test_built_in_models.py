@@ -1,0 +1,221 @@
+"""Every built-in model is the network that torch-geometric would train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnpipe_api.spec_model import BUILT_IN_MODELS
+from gnnpipe_trainer.models import BadModel, ConvBlock, Model, build_model
+from gnnpipe_trainer.models.build import BUILT_IN
+from gnnpipe_trainer.models.loss import loss_sum
+from gnnpipe_trainer.models.plain import csr_adjacency, plain_network
+from gnnpipe_trainer.models.reference import full_graph_forward
+
+FEATURES, CLASSES, HIDDEN, LAYERS = 7, 3, 8, 4
+
+
+@dataclass
+class Spec:
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    layers: int = LAYERS
+    hidden: int = HIDDEN
+    dropout: float = 0.0
+
+    def __str__(self) -> str:
+        return "-".join(
+            [self.kind, str(self.layers), *(f"{key}={value}" for key, value in self.options.items())]
+        )
+
+
+SPECS = [
+    Spec("gcn"),
+    Spec("gcn", layers=1),
+    Spec("gcn", {"norm": "layer"}),
+    Spec("gcn", hidden=2),
+    Spec("sage"),
+    Spec("sage", layers=1),
+    Spec("sage", {"norm": "layer"}),
+    Spec("gin"),
+    Spec("gin", {"norm": "layer", "eps": 0.3, "train_eps": True}),
+    Spec("gat"),
+    Spec("gat", {"heads": 4}),
+    Spec("gat", {"heads": 3, "concat": False, "norm": "layer"}),
+    Spec("gcnii"),
+    Spec("gcnii", {"alpha": 0.3, "theta": 1.5}),
+    Spec("resgcn"),
+    Spec("resgcn", layers=1),
+]
+ONE_OF_EACH = [Spec(kind) for kind in BUILT_IN]
+
+
+def build(spec: Spec) -> Model:
+    return build_model(spec, FEATURES, CLASSES)
+
+
+def relative_difference(one: Tensor, other: Tensor) -> float:
+    return float(((one - other).abs().max() / other.abs().max().clamp(min=1e-3)).detach())
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_logits_and_gradients_are_those_of_torch_geometric(spec: Spec, graph: Any) -> None:
+    model = build(spec)
+    plain = plain_network(spec, FEATURES, CLASSES)
+    plain.load_from(model)
+
+    ours = full_graph_forward(model, graph.features, graph.edge_index)
+    theirs = plain(graph.features, graph.edge_index)
+    loss_sum(ours, graph.labels, graph.train).backward()
+    loss_sum(theirs, graph.labels, graph.train).backward()
+
+    assert relative_difference(ours, theirs) < 1e-12
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    matched = set()
+    for name, parameter in plain.named_parameters():
+        gradient = gradients[plain.model_name(name)]
+        assert gradient is not None
+        assert parameter.grad is not None
+        assert relative_difference(plain.in_plain_shape(name, gradient), parameter.grad) < 1e-12, name
+        matched.add(plain.model_name(name))
+    assert matched == set(gradients)
+
+
+@pytest.mark.parametrize(
+    "spec", [Spec("gcn"), Spec("sage"), Spec("gin"), Spec("gcnii"), Spec("resgcn")], ids=str
+)
+def test_the_plain_network_gives_the_same_on_csr_with_cached_normalisation(spec: Spec, graph: Any) -> None:
+    plain = plain_network(spec, FEATURES, CLASSES)
+    cached = plain_network(spec, FEATURES, CLASSES, cached=True)
+    cached.load_state_dict(plain.state_dict())
+    adjacency = csr_adjacency(graph.edge_index, graph.features.size(0), torch.float64)
+    on_edges = plain(graph.features, graph.edge_index)
+    for _ in range(2):  # the second call reads the cache
+        assert relative_difference(cached(graph.features, adjacency), on_edges) < 1e-12
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_exactly_hidden_columns_flow_between_blocks(spec: Spec, graph: Any) -> None:
+    model = build(spec)
+    state = model.encoder(graph.features)
+    for i, block in enumerate(model.block_list()):
+        message = block.message(state)
+        assert message.shape == (graph.features.size(0), block.message_width)
+        gathered = (
+            block.convolve(message, message.size(0), graph.edge_index)
+            if isinstance(block, ConvBlock)
+            else message
+        )
+        state = block.update(gathered, message, state)
+        assert tuple(tensor.size(1) for tensor in state) == block.widths
+        if i < spec.layers - 1:
+            assert set(block.widths) == {spec.hidden}
+            assert len(block.widths) == (2 if spec.kind == "gcnii" else 1)
+    assert model.decoder(state).shape == (graph.features.size(0), CLASSES)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_constant_first_message_is_the_features_even_in_training(spec: Spec, graph: Any) -> None:
+    spec = Spec(spec.kind, spec.options, spec.layers, spec.hidden, dropout=0.5)
+    model = build(spec)
+    if model.constant_first_message:
+        message = model.block_list()[0].message(model.encoder(graph.features))
+        assert torch.equal(message, graph.features)
+        assert not message.requires_grad
+    assert model.constant_first_message == (spec.kind in ("gcn", "sage", "gin"))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_neighbours_read_the_narrower_of_input_and_output(kind: str) -> None:
+    *inner, last = build(Spec(kind, hidden=8)).block_list()
+    assert [block.message_width for block in inner] == [FEATURES, 8, 8]
+    assert last.message_width == CLASSES
+    assert build(Spec(kind, hidden=2)).block_list()[-1].message_width == 2
+
+
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=str)
+def test_dropout_acts_in_training_only(spec: Spec, graph: Any) -> None:
+    spec = Spec(spec.kind, dropout=0.5)
+    model = build(spec)
+
+    def logits() -> Tensor:
+        return full_graph_forward(model, graph.features, graph.edge_index)
+
+    assert not torch.equal(logits(), logits())
+    model.eval()
+    assert torch.equal(logits(), logits())
+
+
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=str)
+def test_the_same_seed_builds_the_same_model(spec: Spec) -> None:
+    states = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        states.append(build(spec).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_the_manifest_and_the_models_room_know_the_same_kinds() -> None:
+    assert set(BUILT_IN) == set(BUILT_IN_MODELS)
+
+
+STATE_NAMES = {
+    "gcn": "blocks.0.linear.weight blocks.0.linear.bias blocks.1.linear.weight blocks.1.linear.bias",
+    "sage": "blocks.0.neighbours.weight blocks.0.neighbours.bias blocks.0.root.weight "
+    "blocks.1.neighbours.weight blocks.1.neighbours.bias blocks.1.root.weight",
+    "gin": "blocks.0.eps blocks.0.inner.weight blocks.0.inner.bias blocks.0.outer.weight blocks.0.outer.bias "
+    "blocks.1.eps blocks.1.inner.weight blocks.1.inner.bias blocks.1.outer.weight blocks.1.outer.bias",
+    "gat": "blocks.0.conv.att_src blocks.0.conv.att_dst blocks.0.conv.bias blocks.0.linear.weight "
+    "blocks.1.conv.att_src blocks.1.conv.att_dst blocks.1.conv.bias blocks.1.linear.weight",
+    "gcnii": "encoder.linear.weight encoder.linear.bias blocks.0.linear.weight blocks.1.linear.weight "
+    "decoder.linear.weight decoder.linear.bias",
+    "resgcn": "encoder.linear.weight encoder.linear.bias "
+    "blocks.0.neighbours.weight blocks.0.neighbours.bias blocks.0.root.weight "
+    "blocks.1.before.norm.weight blocks.1.before.norm.bias "
+    "blocks.1.neighbours.weight blocks.1.neighbours.bias blocks.1.root.weight "
+    "decoder.before.norm.weight decoder.before.norm.bias decoder.linear.weight decoder.linear.bias",
+}
+
+
+@pytest.mark.parametrize("kind", STATE_NAMES)
+def test_saved_models_keep_their_names(kind: str) -> None:
+    """model.pt and checkpoints of earlier versions are read by these names."""
+    assert set(build(Spec(kind, layers=2)).state_dict()) == set(STATE_NAMES[kind].split())
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (Spec("gnc"), "spec.model.kind: 'gnc' is not known; use gcn, "),
+        (Spec("gcn", {"norn": "layer"}), "spec.model.options.norn: gcn has no such option"),
+        (
+            Spec("gcn", {"norm": "batch"}),
+            "spec.model.options.norm: input should be 'none' or 'layer', not 'batch'",
+        ),
+        (Spec("gcn", {"hidden": 3}), "spec.model.options.hidden: is no option"),
+        (
+            Spec("gcnii", {"alpha": 2}),
+            "spec.model.options.alpha: input should be less than or equal to 1, not 2",
+        ),
+        (
+            Spec("gcnii", {"theta": "0.5"}),
+            "spec.model.options.theta: input should be a valid number, not '0.5'",
+        ),
+        (
+            Spec("gat", {"heads": 0}),
+            "spec.model.options.heads: input should be greater than or equal to 1, not 0",
+        ),
+        (Spec("gat", {"heads": 3}), "spec.model.options.heads: 3 heads cannot share 8 hidden columns evenly"),
+        (Spec("resgcn", {"alpha": 1}), "spec.model.options.alpha: resgcn has no such option"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_one_sentence_with_its_path(spec: Spec, sentence: str) -> None:
+    with pytest.raises(BadModel) as caught:
+        build(spec)
+    assert str(caught.value).startswith(sentence)
