@@ -64,9 +64,11 @@ class Engine:
         self.traffic = Traffic()
         self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
         self.shard = Shard(graph, topology.way, self.dtype, device)
-        self.model = model.to(device=device, dtype=self.dtype)
+        self.model = model.to(dtype=self.dtype)
+        for module in self.modules_of(topology.stage):
+            module.to(device)
         self.stage = self._make_stage(model, graph)
-        self.parameters = [p for module in self._modules() for p in module.parameters()]
+        self.parameters = self.parameters_of(topology.stage)
         self.schedule = epoch_schedule(
             plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward
         )
@@ -91,7 +93,7 @@ class Engine:
 
     def exact_pass(self, fill_history: bool = False) -> Tensor | None:
         """The whole graph without history; logits of this way's vertices on the last stage, else None."""
-        for module in self._modules():
+        for module in self.modules_of(self.topology.stage):
             module.eval()
         state: State = ()
         for action in exact_schedule(self.plan.stages, self.topology.stage):
@@ -103,7 +105,7 @@ class Engine:
                 self._channels[Work.FORWARD, Move.SEND].send(state)
             else:
                 state = self.stage.exact_forward(state, fill_history)
-        for module in self._modules():
+        for module in self.modules_of(self.topology.stage):
             module.train()
         if (Work.FORWARD, Move.SEND) in self._channels:
             self._channels[Work.FORWARD, Move.SEND].flush()
@@ -159,9 +161,18 @@ class Engine:
             channels[action.work, action.move] = channel
         return channels
 
-    def _modules(self) -> list[nn.Module]:
-        ends = [self.stage.encoder, self.stage.decoder]
-        return [*self.stage.blocks, *(module for module in ends if module is not None)]
+    def modules_of(self, stage: int) -> list[nn.Module]:
+        """What a stage holds of the model, in the order in which the model names it."""
+        first = self.plan.first_layer(stage)
+        modules: list[nn.Module] = [*self.model.block_list()[first : first + self.plan.layers_per_stage[stage]]]
+        if stage == 0:
+            modules.insert(0, self.model.encoder)
+        if stage == self.plan.stages - 1:
+            modules.append(self.model.decoder)
+        return modules
+
+    def parameters_of(self, stage: int) -> list[nn.Parameter]:
+        return [parameter for module in self.modules_of(stage) for parameter in module.parameters()]
 
     def _elements(self, slot: int | None, widths: tuple[int, ...]) -> int:
         rows = self.shard.inward.rows_of(slot)

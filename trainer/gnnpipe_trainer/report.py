@@ -1,0 +1,178 @@
+"""What a run leaves behind: epochs.jsonl line by line, result.json, model.pt. Written by rank 0.
+
+Every epoch each rank hands a few numbers to rank 0. That gathering is not waited for until the next epoch is
+done, so reporting never makes a stage wait for another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.pipeline.engine import Engine, EpochTimes
+from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.pipeline.wire import GRADIENT, GRAPH, PIPELINE
+
+if TYPE_CHECKING:
+    from gnnpipe_trainer.weights import Best
+
+WARMUP_EPOCHS = 2  # left out of medians: caches and allocators are cold
+KINDS = (PIPELINE, GRAPH, GRADIENT)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    train: float
+    val: float
+    test: float
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """One rank's numbers of one epoch, in the order in which they are sent."""
+
+    loss: float
+    seconds: float
+    wait_seconds: float
+    pipeline_bytes: float
+    graph_bytes: float
+    gradient_bytes: float
+    memory_bytes: float
+    drift_difference: float  # squared norms, summed over blocks
+    drift_magnitude: float
+
+    @staticmethod
+    def of(engine: Engine, times: EpochTimes, seconds: float) -> RankReport:
+        drifts = [g.history.take_drift() for g in engine.stage.gathers if g.history is not None]
+        sent = times.traffic.sent
+        return RankReport(
+            times.loss,
+            seconds,
+            times.wait_seconds,
+            sent[PIPELINE],
+            sent[GRAPH],
+            sent[GRADIENT],
+            peak_memory_bytes(engine.device),
+            sum(d for d, _ in drifts),
+            sum(m for _, m in drifts),
+        )
+
+
+class Reporter:
+    def __init__(
+        self, job: GNNPipeJob, plan: Plan, topology: Topology, control: dist.ProcessGroup, out: Path
+    ) -> None:
+        self.job, self.plan, self.topology, self.control, self.out = job, plan, topology, control, out
+        self._pending: tuple[int, dist.Work, Tensor, list[Tensor]] | None = None
+        self._ranks: list[RankReport] = []
+        self._line: dict[str, Any] = {}
+        self._lines: list[dict[str, Any]] = []
+        self._started = time.time()
+
+    @property
+    def _writes(self) -> bool:
+        return self.topology.rank == 0
+
+    def epoch(self, epoch: int, report: RankReport) -> None:
+        """Hand in this rank's numbers; they are written after the next epoch."""
+        self._settle()
+        mine = torch.tensor(list(asdict(report).values()), dtype=torch.float64)
+        gathered = [torch.empty_like(mine) for _ in range(self.topology.world)] if self._writes else []
+        work = dist.gather(mine, gathered if self._writes else None, 0, group=self.control, async_op=True)
+        assert work is not None
+        self._pending = (epoch, work, mine, gathered)
+
+    def evaluated(self, epoch: int, accuracy: Accuracy) -> None:
+        self._settle(accuracy)
+
+    def finish(self, best: Best, weights: dict[str, Tensor] | None) -> None:
+        self._settle()
+        if not self._writes or weights is None:
+            return
+        model = self.out / "model.pt"
+        torch.save(weights, model.with_suffix(".new"))
+        os.replace(model.with_suffix(".new"), model)
+        write_json(self.out / "result.json", self._result(best))
+
+    def _settle(self, accuracy: Accuracy | None = None) -> None:
+        """Write the line of the epoch whose numbers are still on their way, if there is one."""
+        if self._pending is None:
+            return
+        epoch, work, _, gathered = self._pending
+        self._pending = None
+        work.wait()
+        if not self._writes:
+            return
+        self._ranks = [RankReport(*row.tolist()) for row in gathered]
+        line = self._make_line(epoch, accuracy)
+        self._lines.append(line)
+        with (self.out / "epochs.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _make_line(self, epoch: int, accuracy: Accuracy | None) -> dict[str, Any]:
+        ranks = self._ranks
+        total = [sum(column) for column in zip(*(asdict(r).values() for r in ranks), strict=True)]
+        summed = RankReport(*total)
+        moved = [int(summed.pipeline_bytes), int(summed.graph_bytes), int(summed.gradient_bytes)]
+        line: dict[str, Any] = {
+            "epoch": epoch,
+            "loss": summed.loss,
+            "seconds": round(max(r.seconds for r in ranks), 6),
+            "bytes": {**dict(zip(KINDS, moved, strict=True)), "total": sum(moved)},
+            "idle": [round(r.wait_seconds / r.seconds, 4) for r in ranks],
+            "drift": None,
+        }
+        if summed.drift_magnitude > 0:
+            line["drift"] = (summed.drift_difference / summed.drift_magnitude) ** 0.5
+        if accuracy is not None:
+            line["accuracy"] = asdict(accuracy)
+        return line
+
+    def _result(self, best: Best) -> dict[str, Any]:
+        warm = self._lines[WARMUP_EPOCHS:] or self._lines
+        slots = slot_count(self.plan.stages, self.plan.ways, self.plan.chunks)
+        idle = [statistics.mean(line["idle"]) for line in warm]
+        return {
+            "job": self.job.metadata.name,
+            "plan": self.plan.as_dict(),
+            "epochs": len(self._lines),
+            "loss": self._lines[-1]["loss"],
+            "accuracy": asdict(best.accuracy) if best.accuracy else None,
+            "bestEpoch": best.epoch,
+            "seconds": {
+                "total": round(time.time() - self._started, 3),
+                "epochMedian": statistics.median(line["seconds"] for line in warm),
+            },
+            "bytesPerEpoch": self._lines[-1]["bytes"],
+            "bubble": {
+                "measured": round(statistics.median(idle), 4),
+                "ideal": round(ideal_bubble(self.plan.stages, slots), 4),
+            },
+            "peakMemoryBytes": [int(r.memory_bytes) for r in self._ranks],
+        }
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Beside and renamed: a reader never sees half a file."""
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(beside, path)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
