@@ -76,7 +76,7 @@ class Metadata(Part):
     model_config = ConfigDict(extra="ignore")
 
     name: JobName
-    """Name of the job; its pods are called <name>-s<stage>-a<attempt>."""
+    """Name of the job; its pods are called `<name>-s<stage>-a<attempt>`."""
     namespace: str | None = None
     """Namespace of the job on Kubernetes."""
     labels: dict[str, str] = Field(default_factory=dict)
