@@ -1,0 +1,46 @@
+"""Helm and promtool as real binaries."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from harness import binaries
+from harness.debian import Apt
+from harness.errors import NoCluster
+from harness.fixtures import skip_or_fail
+
+# rendered_chart.py beside this file; generate.py and dashboard.py, which are scripts and in no package.
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "charts")]
+
+from rendered_chart import Helm
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    try:
+        binary = binaries.find(["helm"])["helm"]
+    except NoCluster as error:
+        skip_or_fail(str(error))
+        raise
+    return Helm(binary, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Installed, kept from an earlier run, or unpacked from Debian's package."""
+    if installed := shutil.which("promtool"):
+        return Path(installed)
+    folder = binaries.cache_folder().parent / "prometheus"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "root/usr/bin/promtool"
+    with FileLock(folder / "unpack.lock"):
+        if not kept.exists():
+            try:
+                Apt(folder / "apt").unpack(["prometheus"], folder / "root")
+            except NoCluster as error:
+                skip_or_fail(f"no promtool (`apt-get install prometheus`): {error}")
+    return kept
