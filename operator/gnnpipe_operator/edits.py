@@ -1,0 +1,93 @@
+"""Which spec is in force when a person edits a job under way.
+
+A running gang holds its manifest, so only spec.runPolicy can change under it. While the job is suspended
+everything may change that the checkpoint can live with. What may not take effect now waits in the spec and is
+refused with a sentence; it never half-applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnnpipe_api.contract import GROUP, KIND, VERSION
+from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
+from gnnpipe_api.problems import InvalidJob
+from gnnpipe_operator.actions import Accepted
+from gnnpipe_operator.observed import ObservedJob
+
+FOR_LIFE = ("graph", "model")  # a checkpoint fits one model on one graph
+ALWAYS_EDITABLE = ("runPolicy",)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """`accepted` is None where there is no valid spec at all; `refused` says why, or what was not taken."""
+
+    accepted: Accepted | None
+    refused: str = ""
+
+
+def accept(job: ObservedJob, stopped: bool) -> Acceptance:
+    """`stopped`: no pod of the job holds a manifest, as before the first pods and while suspended."""
+    before = job.status.accepted_spec
+    try:
+        wanted = parse_job(manifest_of(job, job.spec))
+    except InvalidJob as invalid:
+        problems = "; ".join(str(problem) for problem in invalid.problems)
+        kept = _accepted(job, before) if before is not None else None
+        return Acceptance(kept, problems)
+    if before is None:
+        return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
+    fixed = [*FOR_LIFE] if stopped else [k for k in {**before, **job.spec} if k not in ALWAYS_EDITABLE]
+    held = sorted(k for k in fixed if before.get(k) != job.spec.get(k))
+    if not held:
+        return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
+    spec = {k: v for k, v in job.spec.items() if k not in held} | {k: before[k] for k in held if k in before}
+    return Acceptance(_accepted(job, spec), _refusal(held))
+
+
+def _accepted(job: ObservedJob, spec: Mapping[str, Any]) -> Accepted | None:
+    try:
+        parsed = parse_job(manifest_of(job, spec))
+    except InvalidJob:
+        # Parts of two valid specs need not fit each other (fewer layers waiting, more stages taken).
+        before = job.status.accepted_spec
+        return _accepted(job, before) if before is not None and spec != before else None
+    return Accepted(dict(spec), parsed, make_plan(parsed))
+
+
+def _refusal(held: list[str]) -> str:
+    for_life = [f"spec.{part}" for part in held if part in FOR_LIFE]
+    while_running = [f"spec.{part}" for part in held if part not in FOR_LIFE]
+    sentences = []
+    if for_life:
+        sentences.append(
+            f"{' and '.join(for_life)} cannot change in a job's life, since its checkpoint would not fit; "
+            "make a new job, or set it back"
+        )
+    if while_running:
+        sentences.append(
+            f"{' and '.join(while_running)} cannot change while the job runs; "
+            "set spec.runPolicy.suspend to true first, or set it back"
+        )
+    return "; ".join(sentences)
+
+
+def manifest_of(job: ObservedJob, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": job.name, "namespace": job.namespace},
+        "spec": dict(spec),
+    }
+
+
+def resolved_manifest(accepted: Accepted) -> dict[str, Any]:
+    """The manifest that the pods get: with every default and no "auto" left, so that all ranks cut alike."""
+    manifest = accepted.job.manifest()
+    plan = accepted.plan
+    manifest["spec"]["parallelism"] |= {"stages": plan.stages, "ways": plan.ways, "chunks": plan.chunks}
+    return manifest

@@ -1,0 +1,32 @@
+"""Names and labels by which a job's objects are found again: all that the operator remembers of them."""
+
+from __future__ import annotations
+
+from gnnpipe_api.contract import GROUP
+
+LABEL_JOB = f"{GROUP}/job"
+LABEL_STAGE = f"{GROUP}/stage"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_GENERATION = f"{GROUP}/generation"  # of the job whose spec the pod was made from
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "gnnpipe-operator"
+
+WORKER_CONTAINER = "trainer"  # the name that pod templates are merged by
+
+
+def pod_name(job: str, stage: int, attempt: int) -> str:
+    """The attempt is in the name, so that a new gang never collides with pods still shutting down."""
+    return f"{job}-s{stage}-a{attempt}"
+
+
+def service_name(job: str) -> str:
+    return job
+
+
+def pod_labels(job: str, stage: int, attempt: int) -> dict[str, str]:
+    return {
+        LABEL_JOB: job,
+        LABEL_STAGE: str(stage),
+        LABEL_ATTEMPT: str(attempt),
+        LABEL_MANAGED_BY: MANAGER,
+    }

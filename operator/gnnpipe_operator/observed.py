@@ -1,0 +1,173 @@
+"""What the operator sees of the cluster, parsed once from raw objects into what the policies need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from gnnpipe_api.contract import MONITOR_PORT
+from gnnpipe_api.status import JobStatus
+from gnnpipe_operator.labels import (
+    ANNOTATION_GENERATION,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_STAGE,
+    WORKER_CONTAINER,
+)
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """One stage's pod. `exit_code` is the worker container's; a sidecar's end means nothing to a job."""
+
+    name: str
+    uid: str
+    stage: int
+    attempt: int
+    created: datetime
+    phase: str = "Pending"
+    resource_version: int = 0
+    generation: int = 1  # of the job whose spec it was made from
+    deletion_deadline: datetime | None = None  # when its grace period ends; None: nobody deletes it
+    exit_code: int | None = None
+    finished_at: datetime | None = None
+    reason: str = ""  # Evicted, NodeLost, OOMKilled, ImagePullBackOff, ...
+    message: str = ""
+    waiting: str = ""  # why a container does not start
+    unschedulable: str = ""  # the scheduler's sentence
+    disrupted: bool = False  # the DisruptionTarget condition: preemption, drain, taint
+    ip: str = ""
+    port: int = MONITOR_PORT
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion_deadline is not None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.exit_code == 0 or (self.exit_code is None and self.phase == "Succeeded")
+
+    @property
+    def failed(self) -> bool:
+        return (self.exit_code is not None and self.exit_code != 0) or (
+            self.exit_code is None and self.phase == "Failed"
+        )
+
+    @property
+    def finished(self) -> bool:
+        return self.succeeded or self.failed
+
+    @property
+    def running(self) -> bool:
+        return self.phase == "Running" and not self.finished
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedJob:
+    """A GNNPipeJob as the API server holds it. The spec stays raw: it may be wrong."""
+
+    name: str
+    namespace: str
+    uid: str
+    created: datetime
+    spec: dict[str, Any]
+    generation: int = 1
+    resource_version: int = 0
+    deleting: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    status: JobStatus = field(default_factory=JobStatus)
+
+
+def observe_job(raw: Raw) -> ObservedJob:
+    meta = raw["metadata"]
+    try:
+        status = JobStatus.model_validate(raw.get("status") or {})
+    except ValidationError:
+        # Somebody wrote nonsense into the status. Nothing in it can be trusted; the pods still tell the
+        # attempt, so starting from an empty one converges.
+        status = JobStatus()
+    return ObservedJob(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        created=parse_time(meta["creationTimestamp"]),
+        spec=dict(raw.get("spec") or {}),
+        generation=int(meta.get("generation", 1)),
+        resource_version=int(meta["resourceVersion"]),
+        deleting="deletionTimestamp" in meta,
+        labels=dict(meta.get("labels") or {}),
+        status=status,
+    )
+
+
+def job_of_pod(raw: Raw) -> str | None:
+    """The job that a pod belongs to; None for pods that only look alike (labels without an owner)."""
+    meta = raw["metadata"]
+    labels = meta.get("labels") or {}
+    owner = next((o for o in meta.get("ownerReferences") or [] if o.get("controller")), None)
+    wanted = {LABEL_STAGE, LABEL_ATTEMPT} <= set(labels)
+    return str(owner["name"]) if owner and wanted and owner["name"] == labels.get(LABEL_JOB) else None
+
+
+def observe_pod(raw: Raw) -> ObservedPod:
+    meta, status = raw["metadata"], raw.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    terminated, waiting = _worker_state(status)
+    scheduled = conditions.get("PodScheduled", {})
+    deletion = meta.get("deletionTimestamp")
+    finished = terminated.get("finishedAt")
+    return ObservedPod(
+        name=meta["name"],
+        uid=meta["uid"],
+        stage=int(meta["labels"][LABEL_STAGE]),
+        attempt=int(meta["labels"][LABEL_ATTEMPT]),
+        created=parse_time(meta["creationTimestamp"]),
+        phase=status.get("phase", "Pending"),
+        resource_version=int(meta["resourceVersion"]),
+        generation=int((meta.get("annotations") or {}).get(ANNOTATION_GENERATION, 1)),
+        deletion_deadline=parse_time(deletion) if deletion else None,
+        exit_code=terminated.get("exitCode"),
+        finished_at=parse_time(finished) if finished else None,
+        reason=status.get("reason") or terminated.get("reason") or waiting.get("reason") or "",
+        message=status.get("message") or terminated.get("message") or waiting.get("message") or "",
+        waiting=waiting.get("reason", ""),
+        unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+        disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        ip=status.get("podIP", ""),
+        port=_monitor_port(raw),
+    )
+
+
+def _worker_state(status: Raw) -> tuple[Raw, Raw]:
+    """The terminated and the waiting state of the worker; an init container that fails counts as it."""
+    init = status.get("initContainerStatuses") or []
+    workers = [c for c in status.get("containerStatuses") or [] if c.get("name") == WORKER_CONTAINER]
+    for container in [*init, *workers]:
+        state = container.get("state") or {}
+        is_worker = container.get("name") == WORKER_CONTAINER
+        terminated = state.get("terminated") or {}
+        if terminated and (is_worker or terminated.get("exitCode")):
+            return terminated, {}
+        waiting = state.get("waiting") or {}
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            return {}, waiting
+    return {}, {}
+
+
+def _monitor_port(raw: Raw) -> int:
+    for container in (raw.get("spec") or {}).get("containers") or []:
+        for port in container.get("ports") or []:
+            if container.get("name") == WORKER_CONTAINER and port.get("name") == "monitor":
+                return int(port["containerPort"])
+    return MONITOR_PORT
+
+
+def parse_time(text: str) -> datetime:
+    """RFC 3339 as Kubernetes writes it, seconds or microseconds, always UTC."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

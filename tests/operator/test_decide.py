@@ -1,0 +1,413 @@
+"""The story of a job, scene by scene. Two stages, 8 layers; times are seconds after creation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from gnnpipe_api.status import Condition, JobStatus
+from gnnpipe_operator.actions import CreatePod, CreatePodGroup, CreateService, DeleteJob, DeletePod
+from gnnpipe_operator.decide import Refusal, decide
+from gnnpipe_operator.progress import read_progress
+
+FIRST_GANG = (CreatePod(0, 0), CreateService(), CreatePod(1, 0))
+
+
+def deleted(decision: Any) -> list[str]:
+    return [action.name for action in decision.actions if isinstance(action, DeletePod)]
+
+
+def condition(status: JobStatus, kind: str) -> Condition:
+    return next(c for c in status.conditions if c.type == kind)
+
+
+# --- beginning
+
+
+def test_a_new_job_gets_its_pods_and_service_before_any_status(make_job: Any, seconds: Any) -> None:
+    decision = decide(make_job(), [], seconds(0))
+    assert decision.actions == FIRST_GANG
+    assert decision.status == JobStatus()
+
+
+def test_a_job_of_one_stage_needs_no_service(make_job: Any, seconds: Any) -> None:
+    spec = {"graph": {"source": "synthetic"}, "model": {"kind": "gcn", "layers": 2}}
+    assert decide(make_job(spec=spec), [], seconds(0)).actions == (CreatePod(0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("gang", "group"), [("volcano", True), ("scheduler-plugins", True), ("kueue", False)]
+)
+def test_gang_schedulers_get_their_pod_group(make_job: Any, seconds: Any, gang: str, group: bool) -> None:
+    queue = {"queue": "q"} if gang == "kueue" else {}
+    job = make_job(run_policy={"scheduling": {"gang": gang, **queue}})
+    assert (CreatePodGroup(gang) in decide(job, [], seconds(0)).actions) == group
+
+
+def test_an_operator_that_died_while_creating_makes_only_what_is_missing(
+    make_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    assert decide(make_job(), [make_pod(0)], seconds(0)).actions == (CreatePod(1, 0), CreateService())
+
+
+def test_pods_that_are_all_there_make_the_job_pending_with_its_plan(
+    make_job: Any, make_gang: Any, seconds: Any, reasons: Any
+) -> None:
+    decision = decide(make_job(), make_gang(), seconds(1))
+    status = decision.status
+    assert (status.phase, status.ready_stages, reasons(decision)) == ("Pending", "0/2", ["Created"])
+    assert status.plan is not None
+    assert status.plan.layers_per_stage == [4, 4]
+    assert status.is_true("Created")
+    assert condition(status, "Running").reason == "PodsStarting"
+
+
+def test_a_job_runs_when_every_stage_runs(make_job: Any, make_pod: Any, make_gang: Any, seconds: Any) -> None:
+    half = [make_pod(0, phase="Running"), make_pod(1)]
+    assert decide(make_job(), half, seconds(1)).status.phase == "Pending"
+    assert decide(make_job(), make_gang(phase="Running"), seconds(1)).status.phase == "Running"
+
+
+def test_nothing_new_is_nothing_to_write(running_job: Any, make_gang: Any, seconds: Any) -> None:
+    job = running_job()
+    decision = decide(job, make_gang(phase="Running"), seconds(500))
+    assert (decision.status, decision.events, decision.actions) == (job.status, (), ())
+
+
+def test_wrong_spec_fails_at_once_with_every_problem_and_no_pod(
+    make_job: Any, seconds: Any, reasons: Any
+) -> None:
+    spec = {
+        "graph": {"source": "synthetic"},
+        "model": {"kind": "gcn", "layers": 2},
+        "parallelism": {"stages": 4},
+    }
+    decision = decide(make_job(spec=spec), [], seconds(0))
+    assert (decision.status.phase, reasons(decision), decision.actions) == ("Failed", ["InvalidSpec"], ())
+    assert "spec.parallelism.stages" in (decision.status.message or "")
+
+
+def test_a_template_that_the_api_server_refuses_is_an_invalid_spec(make_job: Any, seconds: Any) -> None:
+    refusal = Refusal("Pod is invalid: spec.containers[1].image: Required value", True, seconds(0))
+    decision = decide(make_job(), [], seconds(0), refusal=refusal)
+    assert (decision.status.phase, decision.actions) == ("Failed", ())
+    assert condition(decision.status, "Failed").reason == "InvalidSpec"
+
+
+def test_a_quota_is_told_and_tried_again(make_job: Any, seconds: Any) -> None:
+    refusal = Refusal("exceeded quota: gpus", False, seconds(30))
+    waiting = decide(make_job(), [], seconds(0), refusal=refusal)
+    assert (waiting.status.phase, waiting.wake_at, waiting.actions) == ("Pending", seconds(30), ())
+    assert condition(waiting.status, "Running").reason == "PodRefused"
+    assert decide(make_job(), [], seconds(30), refusal=refusal).actions == FIRST_GANG
+
+
+def test_a_job_of_another_controller_is_left_alone(make_job: Any, seconds: Any) -> None:
+    decision = decide(make_job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}), [], seconds(0))
+    assert (decision.actions, decision.status) == ((), JobStatus())
+
+
+def test_a_job_being_deleted_is_left_to_its_owner_references(
+    running_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    job = dataclasses.replace(running_job(), deleting=True)
+    decision = decide(job, [make_pod(0, exit_code=1)], seconds(5))
+    assert (decision.actions, decision.events, decision.status) == ((), (), job.status)
+
+
+# --- waiting to run
+
+
+def test_an_image_that_does_not_pull_is_told_once_with_its_first_words(
+    make_job: Any, make_pod: Any, seconds: Any, reasons: Any
+) -> None:
+    def pulling(words: str) -> list[Any]:
+        return [make_pod(0), make_pod(1, waiting="ImagePullBackOff", message=words)]
+
+    first = decide(make_job(), pulling("manifest unknown"), seconds(1))
+    assert "ImagePullBackOff" in reasons(first)
+    assert "manifest unknown" in (first.status.message or "")
+    again = decide(make_job(status=first.status), pulling("Back-off pulling image"), seconds(2))
+    assert (again.status, again.events) == (first.status, ())
+
+
+def test_an_attempt_that_does_not_run_in_time_fails_with_the_cause(
+    make_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    policy = {"preRunningDeadlineSeconds": 60}
+    pods = [make_pod(0, phase="Running"), make_pod(1, unschedulable="0/3 nodes are available")]
+    begun = decide(make_job(run_policy=policy), pods, seconds(0))
+    assert begun.wake_at == seconds(60)
+    job = make_job(run_policy=policy, status=begun.status)
+    assert decide(job, pods, seconds(59)).status.phase == "Pending"
+    late = decide(job, pods, seconds(60))
+    assert condition(late.status, "Failed").reason == "PreRunningDeadlineExceeded"
+    assert "0/3 nodes are available" in (late.status.message or "")
+    assert deleted(late) == ["cora-s0-a0", "cora-s1-a0"]
+
+
+# --- failing and restarting
+
+
+def test_one_dead_pod_stops_the_whole_gang_and_the_next_attempt_waits(
+    running_job: Any, make_pod: Any, seconds: Any, reasons: Any
+) -> None:
+    pods = [make_pod(0, phase="Running"), make_pod(1, phase="Failed", exit_code=1, message="KeyError: x")]
+    decision = decide(running_job(), pods, seconds(100))
+    status = decision.status
+    assert (status.phase, status.attempt, status.restarts, status.failures) == ("Restarting", 1, 1, 1)
+    assert (status.restart_time, decision.wake_at) == (seconds(110), seconds(110))
+    assert deleted(decision) == ["cora-s0-a0", "cora-s1-a0"]
+    assert reasons(decision) == ["Restarting"]
+    assert "exit code 1: KeyError: x" in (status.last_failure or "")
+    assert not status.is_true("Running")
+    assert not status.is_true("Created")
+
+
+def test_the_next_attempt_waits_for_back_off_and_for_the_old_pods_to_go(
+    running_job: Any, make_job: Any, make_pod: Any, make_gang: Any, seconds: Any
+) -> None:
+    failed = [make_pod(0, phase="Running"), make_pod(1, phase="Failed", exit_code=1)]
+    job = make_job(status=decide(running_job(), failed, seconds(100)).status)
+    leaving = [make_pod(0, phase="Running", deletion_deadline=seconds(105))]
+    assert decide(job, leaving, seconds(120)).actions == ()
+    assert decide(job, [], seconds(109)).wake_at == seconds(110)
+    assert decide(job, [], seconds(109)).actions == ()
+    assert decide(job, [], seconds(110)).actions == (CreatePod(0, 1), CreateService(), CreatePod(1, 1))
+    starting = decide(job, make_gang(attempt=1), seconds(111)).status
+    assert (starting.phase, starting.restart_time) == ("Restarting", None)
+    running = decide(job, make_gang(attempt=1, phase="Running"), seconds(112)).status
+    assert (running.phase, running.is_true("Restarting")) == ("Running", False)
+
+
+@pytest.mark.parametrize(
+    ("end", "failures"),
+    [
+        ({"exit_code": 75}, 0),
+        ({"phase": "Failed", "reason": "Evicted"}, 0),
+        ({"phase": "Failed", "reason": "NodeLost"}, 0),
+        ({"exit_code": 137, "disrupted": True}, 0),
+        ({"exit_code": 137, "reason": "OOMKilled"}, 1),
+    ],
+)
+def test_the_clusters_doings_restart_the_job_without_being_counted(
+    running_job: Any, make_pod: Any, seconds: Any, end: dict[str, Any], failures: int
+) -> None:
+    pods = [make_pod(0, phase="Running"), make_pod(1, **end)]
+    status = decide(running_job(run_policy={"backoffLimit": 1}), pods, seconds(9)).status
+    assert (status.phase, status.restarts, status.failures) == ("Restarting", 1, failures)
+
+
+def test_wrong_data_is_final(running_job: Any, make_pod: Any, seconds: Any, reasons: Any) -> None:
+    pods = [
+        make_pod(0, phase="Running"),
+        make_pod(1, phase="Failed", exit_code=2, message="no masks in x.npz"),
+    ]
+    decision = decide(running_job(), pods, seconds(9))
+    assert (decision.status.phase, reasons(decision)) == ("Failed", ["InvalidData"])
+    assert "no masks in x.npz" in (decision.status.message or "")
+    assert deleted(decision) == ["cora-s0-a0"]
+
+
+def test_the_last_allowed_failure_is_the_end(running_job: Any, make_gang: Any, seconds: Any) -> None:
+    job = running_job(run_policy={"backoffLimit": 0})
+    status = decide(job, make_gang(phase="Failed", exit_code=1), seconds(9)).status
+    assert condition(status, "Failed").reason == "BackoffLimitExceeded"
+    assert status.completion_time == seconds(9)
+
+
+def test_a_pod_that_somebody_deleted_restarts_the_gang_without_being_counted(
+    running_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    status = decide(running_job(), [make_pod(0, phase="Running")], seconds(9)).status
+    assert (status.phase, status.attempt, status.failures) == ("Restarting", 1, 0)
+    assert "stage 1 (pod cora-s1-a0) is gone" in (status.last_failure or "")
+
+
+def test_a_pod_of_an_old_attempt_is_stopped_and_the_current_gang_left_alone(
+    running_job: Any, make_job: Any, make_pod: Any, make_gang: Any, seconds: Any
+) -> None:
+    running = running_job().status.model_copy(update={"attempt": 3})
+    pods = [*make_gang(attempt=3, phase="Running"), make_pod(0, attempt=2, phase="Failed", exit_code=1)]
+    decision = decide(make_job(status=running), pods, seconds(9))
+    assert deleted(decision) == ["cora-s0-a2"]
+    assert decision.status == running
+
+
+def test_a_wiped_status_is_made_up_from_the_pods(make_job: Any, make_gang: Any, seconds: Any) -> None:
+    decision = decide(make_job(status=JobStatus()), make_gang(attempt=4, phase="Running"), seconds(9))
+    assert (decision.status.phase, decision.status.attempt, decision.actions) == ("Running", 4, ())
+
+
+# --- deadlines
+
+
+def test_an_active_deadline_stops_the_job(running_job: Any, make_gang: Any, seconds: Any) -> None:
+    job = running_job(run_policy={"activeDeadlineSeconds": 60})
+    pods = make_gang(phase="Running")
+    assert decide(job, pods, seconds(59)).wake_at == seconds(60)
+    late = decide(job, pods, seconds(60))
+    assert condition(late.status, "Failed").reason == "DeadlineExceeded"
+    assert deleted(late) == ["cora-s0-a0", "cora-s1-a0"]
+
+
+def test_a_job_that_is_done_at_its_deadline_is_done(running_job: Any, make_gang: Any, seconds: Any) -> None:
+    job = running_job(run_policy={"activeDeadlineSeconds": 60})
+    assert decide(job, make_gang(phase="Succeeded", exit_code=0), seconds(99)).status.phase == "Succeeded"
+
+
+# --- suspending
+
+
+def test_a_suspended_job_lets_its_pods_checkpoint_and_go(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any, reasons: Any
+) -> None:
+    job = make_job(status=running_job().status, run_policy={"suspend": True}, generation=2)
+    decision = decide(job, make_gang(phase="Running"), seconds(50))
+    assert (decision.status.phase, reasons(decision)) == ("Suspended", ["Suspended"])
+    assert [a.grace_seconds for a in decision.actions if isinstance(a, DeletePod)] == [None, None]
+    assert decision.status.restarts == 0
+
+
+def test_a_resumed_job_makes_a_new_gang_and_is_told_so(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any, reasons: Any
+) -> None:
+    suspended = make_job(status=running_job().status, run_policy={"suspend": True}, generation=2)
+    status = decide(suspended, make_gang(phase="Running"), seconds(50)).status
+    resumed = make_job(status=status, run_policy={"suspend": False}, generation=3)
+    settled = decide(resumed, [], seconds(150))
+    resumed = dataclasses.replace(resumed, status=settled.status)
+    assert reasons(settled) == ["Resumed"]
+    assert decide(resumed, [], seconds(150)).actions == (CreatePod(0, 1), CreateService(), CreatePod(1, 1))
+    running = decide(resumed, make_gang(attempt=1, phase="Running"), seconds(151)).status
+    assert (running.phase, running.suspended_seconds, running.suspend_time) == ("Running", 100, None)
+
+
+def test_a_job_born_suspended_creates_nothing(make_job: Any, seconds: Any) -> None:
+    decision = decide(make_job(run_policy={"suspend": True}), [], seconds(0))
+    assert (decision.actions, decision.status.phase, decision.status.attempt) == ((), "Suspended", 0)
+
+
+# --- editing
+
+
+EDITS: list[tuple[dict[str, Any], str]] = [
+    ({"model": {"kind": "gcnii", "layers": 16}}, "spec.model cannot change in a job's life"),
+    ({"parallelism": {"stages": 4}}, "spec.parallelism cannot change while the job runs"),
+    ({"training": {"epochs": 5}}, "spec.training cannot change while the job runs"),
+    ({"parallelism": {"stages": 99}}, "99 stages need at least 99 layers"),
+]
+
+
+@pytest.mark.parametrize(("edit", "words"), EDITS)
+def test_an_edit_that_a_running_gang_cannot_take_is_refused_with_a_sentence(
+    running_job: Any, make_gang: Any, seconds: Any, edit: dict[str, Any], words: str
+) -> None:
+    job = running_job()
+    edited = dataclasses.replace(job, spec={**job.spec, **edit}, generation=2)
+    decision = decide(edited, make_gang(phase="Running"), seconds(9))
+    assert [(e.reason, words in e.message) for e in decision.events] == [("EditRefused", True)]
+    assert (decision.status.accepted_spec, decision.actions) == (job.spec, ())
+    assert decision.status.observed_generation == 2
+    told = dataclasses.replace(edited, status=decision.status)
+    assert decide(told, make_gang(phase="Running"), seconds(10)).events == ()
+
+
+def test_the_run_policy_may_change_while_the_job_runs(running_job: Any, make_gang: Any, seconds: Any) -> None:
+    job = running_job()
+    edited = dataclasses.replace(
+        job, spec={**job.spec, "runPolicy": {"activeDeadlineSeconds": 5}}, generation=2
+    )
+    decision = decide(edited, make_gang(phase="Running"), seconds(9))
+    assert condition(decision.status, "Failed").reason == "DeadlineExceeded"
+
+
+def test_a_suspended_job_may_be_cut_anew_but_keeps_its_model(
+    running_job: Any, make_gang: Any, make_job: Any, seconds: Any
+) -> None:
+    suspended = make_job(status=running_job().status, run_policy={"suspend": True}, generation=2)
+    status = decide(suspended, make_gang(phase="Running"), seconds(5)).status
+    spec = {**suspended.spec, "parallelism": {"stages": 4}, "model": {"kind": "gcn", "layers": 8}}
+    edited = dataclasses.replace(suspended, spec=spec, status=status, generation=3)
+    decision = decide(edited, [], seconds(9))
+    assert decision.status.plan is not None
+    assert decision.status.plan.stages == 4
+    assert decision.status.accepted_spec is not None
+    assert decision.status.accepted_spec["model"]["kind"] == "gcnii"
+    assert [e.reason for e in decision.events] == ["EditRefused"]
+
+
+def test_pods_made_from_a_spec_edited_before_it_was_written_down_are_not_the_gang(
+    make_job: Any, make_gang: Any, seconds: Any
+) -> None:
+    decision = decide(make_job(generation=2), make_gang(generation=1), seconds(1))
+    assert (deleted(decision), decision.status.attempt) == (["cora-s0-a0", "cora-s1-a0"], 1)
+
+
+# --- the end
+
+
+def test_a_job_succeeds_when_every_stage_did_and_keeps_the_result(
+    running_job: Any, make_pod: Any, seconds: Any, reasons: Any
+) -> None:
+    result = {"epochs": 20, "loss": 0.5, "accuracy": {"test": 0.81}, "seconds": {"epochMedian": 0.25}}
+    pods = [
+        make_pod(0, phase="Succeeded", exit_code=0, message=json.dumps(result)),
+        make_pod(1, phase="Succeeded", exit_code=0),
+    ]
+    decision = decide(running_job(), pods, seconds(80))
+    status = decision.status
+    assert (status.phase, reasons(decision), decision.actions) == ("Succeeded", ["Succeeded"], ())
+    assert (status.epoch, status.loss, status.seconds_per_epoch) == (20, 0.5, 0.25)
+    assert status.accuracy is not None
+    assert status.accuracy.test == 0.81
+    assert [c.type for c in status.conditions if c.status == "True"] == ["Created", "Succeeded"]
+
+
+def test_one_stage_that_is_done_early_is_neither_success_nor_failure(
+    running_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    job = running_job()
+    pods = [make_pod(0, phase="Succeeded", exit_code=0), make_pod(1, phase="Running")]
+    assert decide(job, pods, seconds(80)).status == job.status
+
+
+def test_a_finished_job_is_deleted_at_its_time_and_not_before(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any
+) -> None:
+    done = make_gang(phase="Succeeded", exit_code=0)
+    policy = {"ttlSecondsAfterFinished": 30}
+    job = make_job(status=decide(running_job(), done, seconds(100)).status, run_policy=policy)
+    assert decide(job, done, seconds(129)).wake_at == seconds(130)
+    assert decide(job, done, seconds(129)).actions == ()
+    assert decide(job, done, seconds(130)).actions == (DeleteJob("job-uid"),)
+
+
+def test_a_finished_job_is_never_judged_again(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any
+) -> None:
+    status = decide(running_job(), make_gang(phase="Failed", exit_code=2), seconds(9)).status
+    for pods in ([], make_gang(phase="Succeeded", exit_code=0), make_gang(phase="Failed", exit_code=1)):
+        decision = decide(make_job(status=status), pods, seconds(999))
+        assert (decision.status, decision.actions, decision.events) == (status, (), ())
+
+
+# --- progress
+
+
+def test_progress_is_written_at_most_every_ten_seconds(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any
+) -> None:
+    pods = make_gang(phase="Running")
+
+    def epoch_after(job: Any, epoch: int, moment: float) -> Any:
+        progress = read_progress({"epoch": epoch, "epochs": 20, "loss": float("nan")})
+        return decide(job, pods, seconds(moment), progress=progress).status
+
+    first = epoch_after(running_job(), 3, 10)
+    assert (first.epoch, first.progress, first.loss) == (3, "3/20", None)
+    assert epoch_after(make_job(status=first), 4, 19).epoch == 3
+    assert epoch_after(make_job(status=first), 4, 20).epoch == 4
