@@ -28,7 +28,7 @@ lint: setup           ## ruff, mypy strict, the borders between the rooms
 
 test: setup lint      ## lint and every test that needs no containers
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries
-	@$(BIN)/pytest -n 2 --dist loadgroup
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 lock: setup           ## pin what is installed now into constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt

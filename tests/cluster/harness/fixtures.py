@@ -1,7 +1,7 @@
 """pytest fixtures for tests against a real API server; a plugin, so that every room of tests has them.
 
-A test that asks for `control_plane` (or `kubectl`, `namespace`) gets the marker `cluster` and runs in one
-xdist worker with all the others, so that one control plane serves them.
+A test that asks for `control_plane` (or `kubectl`, `namespace`) gets the marker `cluster`. Each xdist worker
+has a control plane of its own: an operator that watches all namespaces then sees the tests of one worker only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,10 @@ WATCHED_KINDS = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -62,7 +59,7 @@ def skip_or_fail(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """One control plane for the whole run; tests keep apart by namespaces."""
+    """One control plane for the whole run of this worker; tests keep apart by namespaces."""
     try:
         running = ControlPlane().start()
     except NoCluster as error:
