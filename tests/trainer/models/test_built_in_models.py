@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from gnnpipe_api.spec_model import BUILT_IN_MODELS
+from gnnpipe_api.spec_model import BUILT_IN_MODELS, ModelSpec
 from gnnpipe_trainer.models import BadModel, ConvBlock, Model, build_model
 from gnnpipe_trainer.models.build import BUILT_IN
 from gnnpipe_trainer.models.loss import loss_sum
@@ -19,42 +18,40 @@ from gnnpipe_trainer.models.reference import full_graph_forward
 FEATURES, CLASSES, HIDDEN, LAYERS = 7, 3, 8, 4
 
 
-@dataclass
-class Spec:
-    kind: str
-    options: dict[str, Any] = field(default_factory=dict)
-    layers: int = LAYERS
-    hidden: int = HIDDEN
-    dropout: float = 0.0
+def spec_of(kind: str, options: dict[str, Any] | None = None, **changes: Any) -> ModelSpec:
+    fields = {"layers": LAYERS, "hidden": HIDDEN, "dropout": 0.0, **changes}
+    return ModelSpec(kind=kind, options=options or {}, **fields)
 
-    def __str__(self) -> str:
-        return "-".join(
-            [self.kind, str(self.layers), *(f"{key}={value}" for key, value in self.options.items())]
-        )
+
+def label(spec: object) -> str | None:
+    if not isinstance(spec, ModelSpec):
+        return None
+    options = (f"{key}={value}" for key, value in spec.options.items())
+    return "-".join([spec.kind, f"{spec.layers}x{spec.hidden}", *options])
 
 
 SPECS = [
-    Spec("gcn"),
-    Spec("gcn", layers=1),
-    Spec("gcn", {"norm": "layer"}),
-    Spec("gcn", hidden=2),
-    Spec("sage"),
-    Spec("sage", layers=1),
-    Spec("sage", {"norm": "layer"}),
-    Spec("gin"),
-    Spec("gin", {"norm": "layer", "eps": 0.3, "train_eps": True}),
-    Spec("gat"),
-    Spec("gat", {"heads": 4}),
-    Spec("gat", {"heads": 3, "concat": False, "norm": "layer"}),
-    Spec("gcnii"),
-    Spec("gcnii", {"alpha": 0.3, "theta": 1.5}),
-    Spec("resgcn"),
-    Spec("resgcn", layers=1),
+    spec_of("gcn"),
+    spec_of("gcn", layers=1),
+    spec_of("gcn", {"norm": "layer"}),
+    spec_of("gcn", hidden=2),
+    spec_of("sage"),
+    spec_of("sage", layers=1),
+    spec_of("sage", {"norm": "layer"}),
+    spec_of("gin"),
+    spec_of("gin", {"norm": "layer", "eps": 0.3, "train_eps": True}),
+    spec_of("gat"),
+    spec_of("gat", {"heads": 4}),
+    spec_of("gat", {"heads": 3, "concat": False, "norm": "layer"}),
+    spec_of("gcnii"),
+    spec_of("gcnii", {"alpha": 0.3, "theta": 1.5}),
+    spec_of("resgcn"),
+    spec_of("resgcn", layers=1),
 ]
-ONE_OF_EACH = [Spec(kind) for kind in BUILT_IN]
+ONE_OF_EACH = [spec_of(kind) for kind in BUILT_IN]
 
 
-def build(spec: Spec) -> Model:
+def build(spec: ModelSpec) -> Model:
     return build_model(spec, FEATURES, CLASSES)
 
 
@@ -62,8 +59,8 @@ def relative_difference(one: Tensor, other: Tensor) -> float:
     return float(((one - other).abs().max() / other.abs().max().clamp(min=1e-3)).detach())
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_logits_and_gradients_are_those_of_torch_geometric(spec: Spec, graph: Any) -> None:
+@pytest.mark.parametrize("spec", SPECS, ids=label)
+def test_logits_and_gradients_are_those_of_torch_geometric(spec: ModelSpec, graph: Any) -> None:
     model = build(spec)
     plain = plain_network(spec, FEATURES, CLASSES)
     plain.load_from(model)
@@ -86,9 +83,11 @@ def test_logits_and_gradients_are_those_of_torch_geometric(spec: Spec, graph: An
 
 
 @pytest.mark.parametrize(
-    "spec", [Spec("gcn"), Spec("sage"), Spec("gin"), Spec("gcnii"), Spec("resgcn")], ids=str
+    "spec", [spec_of("gcn"), spec_of("sage"), spec_of("gin"), spec_of("gcnii"), spec_of("resgcn")], ids=label
 )
-def test_the_plain_network_gives_the_same_on_csr_with_cached_normalisation(spec: Spec, graph: Any) -> None:
+def test_the_plain_network_gives_the_same_on_csr_with_cached_normalisation(
+    spec: ModelSpec, graph: Any
+) -> None:
     plain = plain_network(spec, FEATURES, CLASSES)
     cached = plain_network(spec, FEATURES, CLASSES, cached=True)
     cached.load_state_dict(plain.state_dict())
@@ -98,8 +97,8 @@ def test_the_plain_network_gives_the_same_on_csr_with_cached_normalisation(spec:
         assert relative_difference(cached(graph.features, adjacency), on_edges) < 1e-12
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_exactly_hidden_columns_flow_between_blocks(spec: Spec, graph: Any) -> None:
+@pytest.mark.parametrize("spec", SPECS, ids=label)
+def test_exactly_hidden_columns_flow_between_blocks(spec: ModelSpec, graph: Any) -> None:
     model = build(spec)
     state = model.encoder(graph.features)
     for i, block in enumerate(model.block_list()):
@@ -118,10 +117,9 @@ def test_exactly_hidden_columns_flow_between_blocks(spec: Spec, graph: Any) -> N
     assert model.decoder(state).shape == (graph.features.size(0), CLASSES)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_a_constant_first_message_is_the_features_even_in_training(spec: Spec, graph: Any) -> None:
-    spec = Spec(spec.kind, spec.options, spec.layers, spec.hidden, dropout=0.5)
-    model = build(spec)
+@pytest.mark.parametrize("spec", SPECS, ids=label)
+def test_a_constant_first_message_is_the_features_even_in_training(spec: ModelSpec, graph: Any) -> None:
+    model = build(spec.model_copy(update={"dropout": 0.5}))
     if model.constant_first_message:
         message = model.block_list()[0].message(model.encoder(graph.features))
         assert torch.equal(message, graph.features)
@@ -131,16 +129,15 @@ def test_a_constant_first_message_is_the_features_even_in_training(spec: Spec, g
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_neighbours_read_the_narrower_of_input_and_output(kind: str) -> None:
-    *inner, last = build(Spec(kind, hidden=8)).block_list()
+    *inner, last = build(spec_of(kind, hidden=8)).block_list()
     assert [block.message_width for block in inner] == [FEATURES, 8, 8]
     assert last.message_width == CLASSES
-    assert build(Spec(kind, hidden=2)).block_list()[-1].message_width == 2
+    assert build(spec_of(kind, hidden=2)).block_list()[-1].message_width == 2
 
 
-@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=str)
-def test_dropout_acts_in_training_only(spec: Spec, graph: Any) -> None:
-    spec = Spec(spec.kind, dropout=0.5)
-    model = build(spec)
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=label)
+def test_dropout_acts_in_training_only(spec: ModelSpec, graph: Any) -> None:
+    model = build(spec.model_copy(update={"dropout": 0.5}))
 
     def logits() -> Tensor:
         return full_graph_forward(model, graph.features, graph.edge_index)
@@ -150,8 +147,8 @@ def test_dropout_acts_in_training_only(spec: Spec, graph: Any) -> None:
     assert torch.equal(logits(), logits())
 
 
-@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=str)
-def test_the_same_seed_builds_the_same_model(spec: Spec) -> None:
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=label)
+def test_the_same_seed_builds_the_same_model(spec: ModelSpec) -> None:
     states = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -185,37 +182,40 @@ STATE_NAMES = {
 @pytest.mark.parametrize("kind", STATE_NAMES)
 def test_saved_models_keep_their_names(kind: str) -> None:
     """model.pt and checkpoints of earlier versions are read by these names."""
-    assert set(build(Spec(kind, layers=2)).state_dict()) == set(STATE_NAMES[kind].split())
+    assert set(build(spec_of(kind, layers=2)).state_dict()) == set(STATE_NAMES[kind].split())
 
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (Spec("gnc"), "spec.model.kind: 'gnc' is not known; use gcn, "),
-        (Spec("gcn", {"norn": "layer"}), "spec.model.options.norn: gcn has no such option"),
+        (spec_of("gcn").model_copy(update={"kind": "gnc"}), "spec.model.kind: 'gnc' is not known; use gcn, "),
+        (spec_of("gcn", {"norn": "layer"}), "spec.model.options.norn: gcn has no such option"),
         (
-            Spec("gcn", {"norm": "batch"}),
+            spec_of("gcn", {"norm": "batch"}),
             "spec.model.options.norm: input should be 'none' or 'layer', not 'batch'",
         ),
-        (Spec("gcn", {"hidden": 3}), "spec.model.options.hidden: is no option"),
+        (spec_of("gcn", {"hidden": 3}), "spec.model.options.hidden: is no option"),
         (
-            Spec("gcnii", {"alpha": 2}),
+            spec_of("gcnii", {"alpha": 2}),
             "spec.model.options.alpha: input should be less than or equal to 1, not 2",
         ),
         (
-            Spec("gcnii", {"theta": "0.5"}),
+            spec_of("gcnii", {"theta": "0.5"}),
             "spec.model.options.theta: input should be a valid number, not '0.5'",
         ),
         (
-            Spec("gat", {"heads": 0}),
+            spec_of("gat", {"heads": 0}),
             "spec.model.options.heads: input should be greater than or equal to 1, not 0",
         ),
-        (Spec("gat", {"heads": 3}), "spec.model.options.heads: 3 heads cannot share 8 hidden columns evenly"),
-        (Spec("resgcn", {"alpha": 1}), "spec.model.options.alpha: resgcn has no such option"),
+        (
+            spec_of("gat", {"heads": 3}),
+            "spec.model.options.heads: 3 heads cannot share 8 hidden columns evenly",
+        ),
+        (spec_of("resgcn", {"alpha": 1}), "spec.model.options.alpha: resgcn has no such option"),
     ],
-    ids=str,
+    ids=label,
 )
-def test_a_wrong_option_is_one_sentence_with_its_path(spec: Spec, sentence: str) -> None:
+def test_a_wrong_option_is_one_sentence_with_its_path(spec: ModelSpec, sentence: str) -> None:
     with pytest.raises(BadModel) as caught:
         build(spec)
     assert str(caught.value).startswith(sentence)

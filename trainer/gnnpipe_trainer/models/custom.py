@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnpipe_trainer.models.block import BadModel, Block, FirstTensor, Model, RawFeatures
-from gnnpipe_trainer.models.trial import try_model
+from gnnpipe_trainer.models.trial import said, try_model
 
 
 def build_custom_model(
@@ -26,7 +26,7 @@ def build_custom_model(
     except BadModel:
         raise
     except Exception as error:  # whatever a person's code raises is theirs to read
-        raise BadModel(f"spec.model.kind: {kind} failed with {_said(error)}") from error
+        raise BadModel(f"spec.model.kind: {kind} failed with {said(error)}") from error
     if isinstance(made, (list, tuple)) and made and all(isinstance(part, Block) for part in made):
         made = Model(RawFeatures(), made, FirstTensor())
     if not isinstance(made, Model):
@@ -46,14 +46,14 @@ def _import_factory(kind: str, code_folder: Path | None) -> Callable[..., object
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name:
-            raise BadModel(f"spec.model.kind: importing {module_name} failed with {_said(error)}") from error
+            raise BadModel(f"spec.model.kind: importing {module_name} failed with {said(error)}") from error
         where = f"in {code_folder} or among the installed packages" if code_folder else "on the Python path"
         raise BadModel(
             f"spec.model.kind: there is no module {module_name!r} {where}; "
             "put the file beside the manifest, or into the ConfigMap that spec.model.code names"
         ) from error
     except Exception as error:  # a mistake in the person's module
-        raise BadModel(f"spec.model.kind: importing {module_name} failed with {_said(error)}") from error
+        raise BadModel(f"spec.model.kind: importing {module_name} failed with {said(error)}") from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         found = "has no" if factory is None else "has something that cannot be called as"
@@ -69,10 +69,6 @@ def _look_first_in(folder: Path, module_name: str) -> None:
     own_file = folder.joinpath(*module_name.split(".")).with_suffix(".py")
     if loaded is not None and own_file.is_file() and getattr(loaded, "__file__", None) != str(own_file):
         del sys.modules[module_name]  # another folder's module of the same name
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _describe(made: object) -> str:

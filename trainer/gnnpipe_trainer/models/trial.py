@@ -45,11 +45,16 @@ def try_model(model: Model, kind: str, features: int, classes: int, hidden: int,
         model.train(training)
 
 
+def said(error: Exception) -> str:
+    """What a person's code raised, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def _run(model: Model, kind: str, features: Tensor, classes: int) -> None:
     try:
         state: State = model.encoder(features)
     except Exception as error:
-        raise BadModel(f"spec.model.kind: the encoder of {kind} failed with {error}") from error
+        raise BadModel(f"spec.model.kind: the encoder of {kind} failed with {said(error)}") from error
     for i, block in enumerate(model.block_list()):
         name = f"block {i} ({type(block).__name__}) of {kind}"
         try:
@@ -57,11 +62,11 @@ def _run(model: Model, kind: str, features: Tensor, classes: int) -> None:
         except BadModel:
             raise
         except Exception as error:
-            raise BadModel(f"spec.model.kind: {name} failed with {type(error).__name__}: {error}") from error
+            raise BadModel(f"spec.model.kind: {name} failed with {said(error)}") from error
     try:
         logits = model.decoder(state)
     except Exception as error:
-        raise BadModel(f"spec.model.kind: the decoder of {kind} failed with {error}") from error
+        raise BadModel(f"spec.model.kind: the decoder of {kind} failed with {said(error)}") from error
     _expect_shape(f"the logits of {kind}", logits, classes)
 
 
