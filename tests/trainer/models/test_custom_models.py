@@ -131,7 +131,7 @@ BAD_FACTORIES = {
     ),
     "logits of the wrong width": (
         "def build(features, hidden, **_): return [sage(features, hidden), sage(hidden, hidden)]",
-        "the logits of own_model:build must be [vertices, 3]",
+        "the decoder of own_model:build must be [vertices, 3]",
     ),
     "an input of the wrong width": (
         "def build(features, classes, hidden, **_):\n"
@@ -172,6 +172,20 @@ BAD_FACTORIES = {
         "def build(features, classes, hidden, **_):\n"
         "    return Model(nn.Linear(1, 1), [sage(features, hidden), sage(hidden, classes)], FirstTensor())",
         "the encoder of own_model:build failed with",
+    ),
+    "an encoder that returns no state": (
+        "def build(features, classes, hidden, **_):\n"
+        "    blocks = [sage(hidden, hidden), sage(hidden, classes)]\n"
+        "    return Model(nn.Linear(features, hidden), blocks, FirstTensor())",
+        "the encoder of own_model:build must return a tuple of tensors",
+    ),
+    "a first message said to be constant that is not": (
+        "class B(ConvBlock):\n"
+        "    def message(self, state): return nn.functional.dropout(state[0], 0.5, self.training)\n"
+        "def build(features, classes, hidden, **_):\n"
+        "    blocks = [B(SAGEConv(features, hidden), features, (hidden,)), sage(hidden, classes)]\n"
+        "    return Model(RawFeatures(), blocks, FirstTensor(), constant_first_message=True)",
+        "own_model:build says constant_first_message, but",
     ),
     "a decoder that fails": (
         "def build(features, classes, hidden, **_):\n"

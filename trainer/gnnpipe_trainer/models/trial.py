@@ -36,13 +36,10 @@ def try_model(model: Model, kind: str, features: int, classes: int, hidden: int,
             f"spec.model.kind: {kind} uses {type(mixing).__name__}, which mixes the vertices of a chunk; "
             "use LayerNorm"
         )
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng():
-            _run(model, kind, torch.randn(VERTICES, features), classes)
-    finally:
-        model.train(training)
+    with torch.no_grad(), torch.random.fork_rng():
+        x = torch.randn(VERTICES, features)
+        _run(model.eval(), kind, x, classes)
+        _check_constant_first_message(model.train(), kind, x)
 
 
 def said(error: Exception) -> str:
@@ -51,10 +48,16 @@ def said(error: Exception) -> str:
 
 
 def _run(model: Model, kind: str, features: Tensor, classes: int) -> None:
+    what = f"the encoder of {kind}"
     try:
         state: State = model.encoder(features)
+        alone: State = model.encoder(features[:OWN])
     except Exception as error:
-        raise BadModel(f"spec.model.kind: the encoder of {kind} failed with {said(error)}") from error
+        raise BadModel(f"spec.model.kind: {what} failed with {said(error)}") from error
+    if not isinstance(state, tuple):
+        raise BadModel(f"spec.model.kind: {what} must return a tuple of tensors [vertices, width]")
+    for tensor, tensor_alone in zip(state, alone, strict=True):
+        _expect_same(what, tensor, tensor_alone)
     for i, block in enumerate(model.block_list()):
         name = f"block {i} ({type(block).__name__}) of {kind}"
         try:
@@ -63,11 +66,26 @@ def _run(model: Model, kind: str, features: Tensor, classes: int) -> None:
             raise
         except Exception as error:
             raise BadModel(f"spec.model.kind: {name} failed with {said(error)}") from error
+    what = f"the decoder of {kind}"
     try:
         logits = model.decoder(state)
+        logits_alone = model.decoder(tuple(tensor[:OWN] for tensor in state))
     except Exception as error:
-        raise BadModel(f"spec.model.kind: the decoder of {kind} failed with {said(error)}") from error
-    _expect_shape(f"the logits of {kind}", logits, classes)
+        raise BadModel(f"spec.model.kind: {what} failed with {said(error)}") from error
+    _expect_shape(what, logits, classes)
+    _expect_same(what, logits, logits_alone)
+
+
+def _check_constant_first_message(model: Model, kind: str, features: Tensor) -> None:
+    """In training mode, for there dropout acts."""
+    if not model.constant_first_message:
+        return
+    message = model.block_list()[0].message(model.encoder(features))
+    if not torch.equal(message, features):
+        raise BadModel(
+            f"spec.model.kind: {kind} says constant_first_message, but its first block's message is not the "
+            "features themselves; set it to False"
+        )
 
 
 def _run_block(block: Block, name: str, state: State) -> State:
