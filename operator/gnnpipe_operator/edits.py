@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnpipe_api.contract import GROUP, KIND, VERSION
+from gnnpipe_api.job import JobSpec
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
 from gnnpipe_api.problems import InvalidJob
@@ -41,12 +42,22 @@ def accept(job: ObservedJob, stopped: bool) -> Acceptance:
         return Acceptance(kept, problems)
     if before is None:
         return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
-    fixed = [*FOR_LIFE] if stopped else [k for k in {**before, **job.spec} if k not in ALWAYS_EDITABLE]
-    held = sorted(k for k in fixed if before.get(k) != job.spec.get(k))
+    changed = sorted(_changed(job, before, wanted.spec))
+    held = [part for part in changed if (part in FOR_LIFE if stopped else part not in ALWAYS_EDITABLE)]
     if not held:
         return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
     spec = {k: v for k, v in job.spec.items() if k not in held} | {k: before[k] for k in held if k in before}
     return Acceptance(_accepted(job, spec), _refusal(held))
+
+
+def _changed(job: ObservedJob, before: Mapping[str, Any], wanted: JobSpec) -> set[str]:
+    """Parts of the spec that differ in meaning. A default that a newer schema fills in is no difference."""
+    try:
+        old = parse_job(manifest_of(job, before)).spec
+    except InvalidJob:  # accepted by an operator with other rules: only what was written can be compared
+        return {part for part in {**before, **job.spec} if before.get(part) != job.spec.get(part)}
+    fields = JobSpec.model_fields.items()
+    return {field.alias or name for name, field in fields if getattr(old, name) != getattr(wanted, name)}
 
 
 def _accepted(job: ObservedJob, spec: Mapping[str, Any]) -> Accepted | None:

@@ -11,8 +11,6 @@ ANNOTATION_GENERATION = f"{GROUP}/generation"  # of the job whose spec the pod w
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gnnpipe-operator"
 
-WORKER_CONTAINER = "trainer"  # the name that pod templates are merged by
-
 
 def pod_name(job: str, stage: int, attempt: int) -> str:
     """The attempt is in the name, so that a new gang never collides with pods still shutting down."""

@@ -9,14 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gnnpipe_api.contract import MONITOR_PORT
+from gnnpipe_api.contract import MONITOR_PORT, MONITOR_PORT_NAME, TRAINER_CONTAINER
 from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.labels import (
     ANNOTATION_GENERATION,
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_STAGE,
-    WORKER_CONTAINER,
 )
 
 Raw = Mapping[str, Any]
@@ -110,9 +109,9 @@ def job_of_pod(raw: Raw) -> str | None:
     """The job that a pod belongs to; None for pods that only look alike (labels without an owner)."""
     meta = raw["metadata"]
     labels = meta.get("labels") or {}
+    numbered = all(str(labels.get(label, "")).isdigit() for label in (LABEL_STAGE, LABEL_ATTEMPT))
     owner = next((o for o in meta.get("ownerReferences") or [] if o.get("controller")), None)
-    wanted = {LABEL_STAGE, LABEL_ATTEMPT} <= set(labels)
-    return str(owner["name"]) if owner and wanted and owner["name"] == labels.get(LABEL_JOB) else None
+    return str(owner["name"]) if owner and numbered and owner["name"] == labels.get(LABEL_JOB) else None
 
 
 def observe_pod(raw: Raw) -> ObservedPod:
@@ -136,7 +135,7 @@ def observe_pod(raw: Raw) -> ObservedPod:
         finished_at=parse_time(finished) if finished else None,
         reason=status.get("reason") or terminated.get("reason") or waiting.get("reason") or "",
         message=status.get("message") or terminated.get("message") or waiting.get("message") or "",
-        waiting=waiting.get("reason", ""),
+        waiting=_SAME_REASON.get(waiting.get("reason", ""), waiting.get("reason", "")),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         ip=status.get("podIP", ""),
@@ -144,13 +143,17 @@ def observe_pod(raw: Raw) -> ObservedPod:
     )
 
 
+# The kubelet says the two by turns; to a person they are one trouble.
+_SAME_REASON = {"ErrImagePull": "ImagePullBackOff"}
+
+
 def _worker_state(status: Raw) -> tuple[Raw, Raw]:
     """The terminated and the waiting state of the worker; an init container that fails counts as it."""
     init = status.get("initContainerStatuses") or []
-    workers = [c for c in status.get("containerStatuses") or [] if c.get("name") == WORKER_CONTAINER]
+    workers = [c for c in status.get("containerStatuses") or [] if c.get("name") == TRAINER_CONTAINER]
     for container in [*init, *workers]:
         state = container.get("state") or {}
-        is_worker = container.get("name") == WORKER_CONTAINER
+        is_worker = container.get("name") == TRAINER_CONTAINER
         terminated = state.get("terminated") or {}
         if terminated and (is_worker or terminated.get("exitCode")):
             return terminated, {}
@@ -163,7 +166,7 @@ def _worker_state(status: Raw) -> tuple[Raw, Raw]:
 def _monitor_port(raw: Raw) -> int:
     for container in (raw.get("spec") or {}).get("containers") or []:
         for port in container.get("ports") or []:
-            if container.get("name") == WORKER_CONTAINER and port.get("name") == "monitor":
+            if container.get("name") == TRAINER_CONTAINER and port.get("name") == MONITOR_PORT_NAME:
                 return int(port["containerPort"])
     return MONITOR_PORT
 

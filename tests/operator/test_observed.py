@@ -1,0 +1,86 @@
+"""Raw objects of the API server, read into what the policies need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnnpipe_api.status import JobStatus
+from gnnpipe_operator.observed import job_of_pod, observe_job, observe_pod
+
+
+def raw_pod(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "cora-s1-a2",
+            "uid": "u",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T12:00:00Z",
+            "labels": {"gnnpipe.io/job": "cora", "gnnpipe.io/stage": "1", "gnnpipe.io/attempt": "2"},
+            "ownerReferences": [{"name": "cora", "controller": True}],
+            **metadata,
+        },
+        "status": status or {},
+    }
+
+
+def state(name: str, **kind: Any) -> dict[str, Any]:
+    return {"name": name, "state": kind}
+
+
+def test_the_trainers_end_counts_and_a_sidecars_does_not() -> None:
+    status = {
+        "phase": "Running",
+        "containerStatuses": [
+            state("logs", terminated={"exitCode": 9}),
+            state(
+                "trainer", terminated={"exitCode": 0, "finishedAt": "2026-01-01T12:05:00Z", "message": "{}"}
+            ),
+        ],
+    }
+    pod = observe_pod(raw_pod(status))
+    assert (pod.stage, pod.attempt, pod.exit_code, pod.succeeded) == (1, 2, 0, True)
+
+
+def test_an_init_container_that_fails_fails_the_pod() -> None:
+    status = {
+        "phase": "Failed",
+        "initContainerStatuses": [state("fetch", terminated={"exitCode": 3, "reason": "Error"})],
+        "containerStatuses": [state("trainer", waiting={"reason": "PodInitializing"})],
+    }
+    assert observe_pod(raw_pod(status)).exit_code == 3
+
+
+def test_a_waiting_trainer_keeps_its_reason_but_an_ordinary_start_is_none() -> None:
+    pulling = {
+        "containerStatuses": [state("trainer", waiting={"reason": "ErrImagePull", "message": "no such tag"})]
+    }
+    starting = {"containerStatuses": [state("trainer", waiting={"reason": "ContainerCreating"})]}
+    assert (observe_pod(raw_pod(pulling)).waiting, observe_pod(raw_pod(pulling)).message) == (
+        "ImagePullBackOff",
+        "no such tag",
+    )
+    assert observe_pod(raw_pod(starting)).waiting == ""
+
+
+def test_an_evicted_pod_without_container_states_has_failed() -> None:
+    pod = observe_pod(raw_pod({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}))
+    assert (pod.failed, pod.reason, pod.message) == (True, "Evicted", "low on memory")
+
+
+def test_a_pod_that_only_looks_like_ours_belongs_to_nobody() -> None:
+    assert job_of_pod(raw_pod()) == "cora"
+    assert job_of_pod(raw_pod(ownerReferences=[])) is None
+    assert job_of_pod(raw_pod(ownerReferences=[{"name": "other", "controller": True}])) is None
+    assert job_of_pod(raw_pod(labels={"gnnpipe.io/job": "cora"})) is None
+    assert job_of_pod(raw_pod(labels={**raw_pod()["metadata"]["labels"], "gnnpipe.io/stage": "one"})) is None
+
+
+def test_a_status_that_somebody_spoilt_counts_as_none() -> None:
+    meta = {
+        "name": "cora",
+        "namespace": "team",
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T12:00:00Z",
+    }
+    assert observe_job({"metadata": meta, "spec": {}, "status": {"attempt": "many"}}).status == JobStatus()
