@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,12 @@ class Helm:
     def render(
         self, values: Object | None = None, kube: str = NEW, apis: tuple[str, ...] = (MONITORING,)
     ) -> Rendered:
-        done = self.template(values, kube, apis)
-        assert done.returncode == 0, done.stderr
-        return Rendered([found for found in yaml.safe_load_all(done.stdout) if found])
+        return _rendered(self, json.dumps(values), kube, apis)
+
+
+@cache
+def _rendered(helm: Helm, values: str, kube: str, apis: tuple[str, ...]) -> Rendered:
+    """Rendered once for all tests that ask for the same: a call of Helm takes a good part of a second."""
+    done = helm.template(json.loads(values), kube, apis)
+    assert done.returncode == 0, done.stderr
+    return Rendered([found for found in yaml.safe_load_all(done.stdout) if found])

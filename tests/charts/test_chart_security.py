@@ -10,7 +10,6 @@ from rendered_chart import Helm, Rendered
 EVERYTHING: dict[str, Any] = {
     "replicas": 2,
     "rbac.podGroups": ["volcano", "scheduler-plugins"],
-    "rbac.ownerReferences": True,
 }
 SCOPES = [{}, {"watchNamespace": "team-a"}]
 
@@ -56,7 +55,6 @@ def test_more_is_granted_only_where_asked_for(helm: Helm) -> None:
     assert {name: more[name] for name in more.keys() - plain.keys()} == {
         "scheduling.volcano.sh/podgroups": {"create"},
         "scheduling.x-k8s.io/podgroups": {"create"},
-        "gnnpipe.io/gnnpipejobs/finalizers": {"update"},
     }
 
 

@@ -1,0 +1,67 @@
+"""The Dockerfiles against what the chart and the contract promise of the images; a cluster test builds them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from rendered_chart import ROOT, Helm
+
+from gnnpipe_api.contract import MASTER_PORT, MONITOR_PORT
+
+OPERATOR, TRAINER = ROOT / "docker/operator.Dockerfile", ROOT / "docker/trainer.Dockerfile"
+
+
+def final_stage(path: Path) -> str:
+    return re.split(r"^FROM .*$", path.read_text(), flags=re.MULTILINE)[-1]
+
+
+@pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
+def test_every_stage_stands_on_the_base_that_the_builder_chose(path: Path) -> None:
+    bases = re.findall(r"^FROM (\S+)", path.read_text(), flags=re.MULTILINE)
+    assert bases == ["${BASE_IMAGE}", "${BASE_IMAGE}"]
+
+
+@pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
+def test_what_runs_is_copied_from_the_build_and_owned_by_root(path: Path) -> None:
+    copies = re.findall(r"^COPY (.*)$", final_stage(path), flags=re.MULTILINE)
+    assert copies == ["--from=build /app /app"]
+
+
+@pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
+def test_dependencies_are_pinned(path: Path) -> None:
+    installs = re.findall(r"/app/bin/pip install (?:[^\n]*\\\n)*[^\n]*", path.read_text())
+    assert installs
+    assert all("-c constraints.txt" in install for install in installs)
+
+
+@pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
+def test_the_image_runs_as_the_user_that_the_chart_names(helm: Helm, path: Path) -> None:
+    context = helm.render().pod()["spec"]["securityContext"]
+    assert f"USER {context['runAsUser']}:{context['runAsGroup']}" in final_stage(path)
+
+
+def test_the_images_expose_the_ports_that_are_agreed_on(helm: Helm) -> None:
+    ports = {port["containerPort"] for port in helm.render().container()["ports"]}
+    assert exposed(OPERATOR) == ports
+    assert exposed(TRAINER) == {MONITOR_PORT, MASTER_PORT}
+
+
+def exposed(path: Path) -> set[int]:
+    (line,) = re.findall(r"^EXPOSE (.*)$", path.read_text(), flags=re.MULTILINE)
+    return {int(port) for port in line.split()}
+
+
+def test_the_bill_of_materials_names_what_is_installed_with_version_and_licence() -> None:
+    command = [sys.executable, ROOT / "docker/sbom.py", "gnnpipe-operator"]
+    bill = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert bill["metadata"]["component"]["name"] == "gnnpipe-operator"
+    packages = {component["name"]: component for component in bill["components"]}
+    assert packages["kopf"]["version"] == version("kopf")
+    assert packages["kopf"]["licenses"] == [{"license": {"name": "MIT"}}]
+    assert packages["pydantic"]["purl"] == f"pkg:pypi/pydantic@{version('pydantic')}"
