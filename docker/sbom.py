@@ -13,15 +13,18 @@ from typing import Any
 
 def licence(package: Distribution) -> str:
     """The SPDX field where there is one, else the classifiers, else the first line of the free text."""
-    expression = package.metadata.get("License-Expression")
+    expression = said(package, "License-Expression")
     if expression:
-        return expression
-    classifiers = package.metadata.get_all("Classifier") or []
-    named = [c.rsplit(" :: ", 1)[-1] for c in classifiers if c.startswith("License :: ")]
+        return expression[0]
+    named = [c.rsplit(" :: ", 1)[-1] for c in said(package, "Classifier") if c.startswith("License :: ")]
     if named:
         return " AND ".join(named)
-    free_text = (package.metadata.get("License") or "").strip().splitlines()
+    free_text = [line for text in said(package, "License") for line in text.strip().splitlines()]
     return free_text[0] if free_text else "unknown"
+
+
+def said(package: Distribution, name: str) -> list[str]:
+    return package.metadata.get_all(name) or []
 
 
 def component(package: Distribution) -> dict[str, Any]:

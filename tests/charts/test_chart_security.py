@@ -53,8 +53,8 @@ def test_more_is_granted_only_where_asked_for(helm: Helm) -> None:
     plain = operator_verbs(helm.render(), "ClusterRole")
     more = operator_verbs(helm.render(EVERYTHING), "ClusterRole")
     assert {name: more[name] for name in more.keys() - plain.keys()} == {
-        "scheduling.volcano.sh/podgroups": {"create"},
-        "scheduling.x-k8s.io/podgroups": {"create"},
+        "scheduling.volcano.sh/podgroups": {"get", "create"},
+        "scheduling.x-k8s.io/podgroups": {"get", "create"},
     }
 
 

@@ -58,7 +58,7 @@ def exposed(path: Path) -> set[int]:
 
 
 def test_the_bill_of_materials_names_what_is_installed_with_version_and_licence() -> None:
-    command = [sys.executable, ROOT / "docker/sbom.py", "gnnpipe-operator"]
+    command = [sys.executable, str(ROOT / "docker/sbom.py"), "gnnpipe-operator"]
     bill = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert bill["metadata"]["component"]["name"] == "gnnpipe-operator"
     packages = {component["name"]: component for component in bill["components"]}
