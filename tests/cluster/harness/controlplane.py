@@ -10,6 +10,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +22,6 @@ from .kubectl import Kubectl
 from .processes import Process, await_ready, free_ports, poll, start
 
 SERVICE_RANGE = "10.96.0.0/16"
-SERVICE_OF_THE_API = "10.96.0.1"  # the first of the range: where pods find the API server
 READY_SECONDS = 60.0
 
 
@@ -47,11 +47,13 @@ class ControlPlane:
         self,
         *,
         address: str = "127.0.0.1",
+        service_range: str = SERVICE_RANGE,
         scheduler: bool = True,
         node_grace_seconds: int = 40,
         outlive: bool = False,
     ) -> None:
         self.address = address
+        self.service_range = service_range
         self.scheduler = scheduler
         self.node_grace_seconds = node_grace_seconds
         self.outlive = outlive
@@ -109,7 +111,7 @@ class ControlPlane:
             "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
             "service-account-key-file": self.account_public_key,
             "service-account-signing-key-file": self.account_key,
-            "service-cluster-ip-range": SERVICE_RANGE,
+            "service-cluster-ip-range": self.service_range,
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "allow-privileged": "true",
@@ -133,7 +135,7 @@ class ControlPlane:
             *names,
             "kubernetes.default.svc.cluster.local",
             "127.0.0.1",
-            SERVICE_OF_THE_API,
+            str(next(ip_network(self.service_range).hosts())),  # where pods find the API server
             self.address,
         ]
         self.serving = self.authority.issue("apiserver", "kube-apiserver", addresses=addresses)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from . import binaries
+from .cluster import Cluster
 from .controlplane import ControlPlane
 from .errors import NoCluster
 from .kubectl import Kubectl
 from .processes import poll
+from .runtime import find_runtime
 
 # What Kubernetes itself puts into every namespace.
 MADE_BY_KUBERNETES = frozenset({"configmap/kube-root-ca.crt", "serviceaccount/default"})
@@ -33,21 +36,28 @@ WATCHED_KINDS = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "nodes: needs nodes that run real containers, and so root")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "control_plane" in getattr(item, "fixturenames", ()):
-            item.add_marker("cluster")
+        for fixture, marker in (("control_plane", "cluster"), ("cluster", "nodes")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Find or build the binaries now, when no test's time limit runs yet."""
-    wanted = any(item.get_closest_marker("cluster") for item in session.items)
-    if not wanted or session.config.option.collectonly:
+    if session.config.option.collectonly:
         return
-    try:
-        binaries.find(binaries.CONTROL_PLANE)
-    except NoCluster:
-        return  # said by the fixture, in each test's own words
+    wanted = {mark.name for item in session.items for mark in item.iter_markers()} & {"cluster", "nodes"}
+    with suppress(NoCluster):  # each test that needs it says so itself
+        if wanted:
+            binaries.find(binaries.CONTROL_PLANE)
+        if "nodes" in wanted:
+            find_runtime()
+            binaries.find(binaries.NODE)
 
 
 def skip_or_fail(reason: str) -> None:
@@ -70,18 +80,43 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with eight GPUs each (so the scheduler believes), lost after 8 seconds of silence."""
+    try:
+        running = Cluster(nodes=2, gpus_per_node=8, node_grace_seconds=8).start()
+    except NoCluster as error:
+        skip_or_fail(str(error))
+        raise
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
 def kubectl(control_plane: ControlPlane) -> Kubectl:
     return control_plane.kubectl
 
 
 @pytest.fixture
 def namespace(kubectl: Kubectl) -> Iterator[str]:
-    """A fresh namespace, empty before the test and empty after it."""
+    """A fresh namespace on the control plane, empty before the test and empty after it."""
+    with fresh_namespace(kubectl) as name:
+        yield name
+
+
+@pytest.fixture
+def node_namespace(cluster: Cluster) -> Iterator[str]:
+    """The same on the cluster with nodes."""
+    with fresh_namespace(cluster.kubectl) as name:
+        yield name
+
+
+@contextmanager
+def fresh_namespace(kubectl: Kubectl) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     inside = kubectl.inside(name)
     kubectl("create", "namespace", name)
     # Pods are refused until the controller manager has made the default service account and its token.
-    ready = poll(lambda: len(leftovers(inside, ignore=frozenset())) >= len(MADE_BY_KUBERNETES), 30, every=0.2)
+    ready = poll(lambda: leftovers(inside, ignore=frozenset()) >= MADE_BY_KUBERNETES, 30, every=0.2)
     assert ready, f"namespace {name} did not get {sorted(MADE_BY_KUBERNETES)} within 30 s"
     assert leftovers(inside) == set()
     yield name
