@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -38,25 +39,39 @@ def chunked_graph(
     identity = [FORMAT, fingerprint(spec, manifest_folder), ways, chunks]
     key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     first = default_folder() if cache_dir is None else cache_dir
-    graph = _read(first / key)
-    if graph is not None:
-        return graph
-    for folder in (first, _temporary_folder()):
+    graph, made = _read(first / key), None
+    for folder in (first, temporary_folder()):
+        if graph is not None:
+            return graph
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with FileLock(folder / f"{key}.lock"):
                 graph = _read(folder / key)
                 if graph is None:
-                    _write(cut(load_graph(spec, manifest_folder), ways, chunks), folder / key)
+                    made = made or _make(spec, ways, chunks, manifest_folder)
+                    _write(made, folder / key)
                     graph = _read(folder / key)
         except OSError as error:
-            log.warning("Cannot keep the chunked graph in %s (%s)", folder, error)
-        if graph is not None:
-            return graph
-    raise BadGraph(
-        f"the chunked graph can be written neither to {first} nor to {_temporary_folder()}; "
-        "name a folder with room in the environment variable GNNPIPE_CACHE"
+            log.warning("The chunked graph cannot be kept in %s (%s)", folder, error)
+    if graph is None:
+        raise BadGraph(
+            f"the chunked graph can be written neither to {first} nor to {temporary_folder()}; "
+            "name a folder with room in the environment variable GNNPIPE_CACHE"
+        )
+    return graph
+
+
+def _make(spec: GraphSpec, ways: int, chunks: int, manifest_folder: Path) -> ChunkedGraph:
+    start = time.perf_counter()
+    graph = cut(load_graph(spec, manifest_folder), ways, chunks)
+    log.info(
+        "Cut %d vertices and %d edges into %d chunks in %.1f s",
+        graph.num_vertices,
+        graph.num_edges,
+        chunks,
+        time.perf_counter() - start,
     )
+    return graph
 
 
 def mirrors_for(spec: GraphSpec, parts: int, manifest_folder: Path, cache_dir: Path | None = None) -> int:
@@ -67,10 +82,13 @@ def mirrors_for(spec: GraphSpec, parts: int, manifest_folder: Path, cache_dir: P
 def default_folder() -> Path:
     """$GNNPIPE_CACHE, or gnnpipe in the user's cache folder."""
     named = os.environ.get("GNNPIPE_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "gnnpipe"
+    try:
+        return Path(named).expanduser() if named else Path.home() / ".cache" / "gnnpipe"
+    except RuntimeError:  # a container's user without a home
+        return temporary_folder()
 
 
-def _temporary_folder() -> Path:
+def temporary_folder() -> Path:
     """Where entries go when the cache folder cannot be written: one for all ranks of a user."""
     return Path(tempfile.gettempdir()) / f"gnnpipe-cache-{os.getuid()}"
 
@@ -82,7 +100,9 @@ def _array_names(directed: bool) -> list[str]:
 
 
 def _write(graph: ChunkedGraph, entry: Path) -> None:
-    """Write beside and rename, so that an entry is either whole or not there."""
+    """Write beside and rename, so that an entry is either whole or not there. The caller holds the lock."""
+    for left in entry.parent.glob(f"{entry.name}.*/"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
     try:
         for name in _array_names(graph.directed):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gnnpipe_api.spec_graph import SYNTHETIC_FIELDS, GraphSpec
 from gnnpipe_trainer.graph.data import BadGraph, GraphData, check
+from gnnpipe_trainer.graph.named import named_graph, raw_files_digest
 from gnnpipe_trainer.graph.npz import npz_graph
 from gnnpipe_trainer.graph.synthetic import synthetic_graph
 
@@ -19,18 +20,36 @@ def load_graph(spec: GraphSpec, manifest_folder: Path) -> GraphData:
         return check(synthetic_graph(**spec.model_dump(include=set(SYNTHETIC_FIELDS))))
     if spec.source == "npz":
         return check(npz_graph(_npz_path(spec, manifest_folder), split=spec.split, directed=directed))
-    raise BadGraph(f"spec.graph.source {spec.source} is not there yet")
+    name, root = _name_and_root(spec, manifest_folder)
+    return check(named_graph(spec.source, name, root, split=spec.split, directed=directed))
 
 
 def fingerprint(spec: GraphSpec, manifest_folder: Path) -> str:
     """Changes whenever load_graph would give another graph: the parameters, or the content of the files."""
+    identity = spec.model_dump(include={"source"})
     if spec.source == "synthetic":
-        identity = spec.model_dump(include={"source", *SYNTHETIC_FIELDS})
+        identity |= spec.model_dump(include=set(SYNTHETIC_FIELDS))
     else:
-        identity = spec.model_dump(include={"source", "split"}) | {"directed": bool(spec.directed)}
-        with _npz_path(spec, manifest_folder).open("rb") as file:
-            identity["content"] = hashlib.file_digest(file, "sha256").hexdigest()
+        identity |= {"split": spec.split, "directed": bool(spec.directed)}
+        identity["content"] = _content(spec, manifest_folder)
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _content(spec: GraphSpec, manifest_folder: Path) -> str:
+    """Stands for what is in the graph's files."""
+    if spec.source == "npz":
+        path = _npz_path(spec, manifest_folder)
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise BadGraph(f"spec.graph.path: {path} cannot be read ({error.strerror})") from error
+    name, root = _name_and_root(spec, manifest_folder)
+    digest = raw_files_digest(spec.source, name, root)
+    if digest is None:
+        load_graph(spec, manifest_folder)  # downloads
+        digest = raw_files_digest(spec.source, name, root)
+    return f"{name} {root.resolve()} {digest}"
 
 
 def _npz_path(spec: GraphSpec, manifest_folder: Path) -> Path:
@@ -42,3 +61,11 @@ def _npz_path(spec: GraphSpec, manifest_folder: Path) -> Path:
             f"spec.graph.path: there is no file {path}; a relative path starts at the manifest's folder"
         )
     return path
+
+
+def _name_and_root(spec: GraphSpec, manifest_folder: Path) -> tuple[str, Path]:
+    if not spec.name or not spec.root:
+        raise BadGraph(
+            f"spec.graph: source {spec.source} needs the name of a data set and a root folder for it"
+        )
+    return spec.name, manifest_folder / Path(spec.root).expanduser()

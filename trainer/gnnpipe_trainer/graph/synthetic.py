@@ -35,7 +35,7 @@ def synthetic_graph(
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(vertices, dtype=np.int64) % classes)
-    edges = _edges(rng, labels, classes, round(vertices * average_degree / 2), homophily, power_law)
+    edges = _edges(rng, labels, classes, average_degree, homophily, power_law)
     train_mask, val_mask, test_mask = split_masks(rng, vertices, train_share, val_share)
     return GraphData(
         name="spec.graph (synthetic)",
@@ -60,13 +60,19 @@ def split_masks(
 
 
 def _edges(
-    rng: np.random.Generator, labels: Ints, classes: int, count: int, homophily: float, power_law: float
+    rng: np.random.Generator,
+    labels: Ints,
+    classes: int,
+    average_degree: float,
+    homophily: float,
+    power_law: float,
 ) -> Ints:
-    """`count` distinct undirected edges [2, count], each once, without self-loops."""
+    """Undirected edges [2, E], each once, without self-loops; E = V x average_degree / 2."""
     vertices = labels.size
+    count = round(vertices * average_degree / 2)
     by_class = np.argsort(labels, kind="stable")  # a class is a contiguous range of this order
     first = np.searchsorted(labels[by_class], np.arange(classes + 1))
-    weights = _degree_weights(rng, vertices, power_law)
+    weights = _degree_weights(rng, vertices, average_degree, power_law)
     cumulative = np.concatenate(([0.0], np.cumsum(weights)))
 
     keys = np.empty(0, dtype=np.int64)
@@ -83,10 +89,14 @@ def _edges(
     return np.stack((by_class[keys // vertices], by_class[keys % vertices])).astype(np.int64)
 
 
-def _degree_weights(rng: np.random.Generator, vertices: int, power_law: float) -> npt.NDArray[np.float64]:
-    """Expected relative degrees: Pareto with density exponent `power_law`, capped at sqrt(V) of the least."""
-    weights = (1.0 - rng.random(vertices)) ** (-1.0 / (power_law - 1.0))
-    return np.minimum(weights, np.sqrt(vertices))
+def _degree_weights(
+    rng: np.random.Generator, vertices: int, average_degree: float, power_law: float
+) -> npt.NDArray[np.float64]:
+    """Expected relative degrees [V]: Pareto with density exponent `power_law`."""
+    weights: npt.NDArray[np.float64] = (1.0 - rng.random(vertices)) ** (-1.0 / (power_law - 1.0))
+    # Two hubs of more than sqrt(V x degree) expect more than one edge between them, which would be lost.
+    most = float(weights.mean()) * max(1.0, (vertices / average_degree) ** 0.5)
+    return weights.clip(max=most)
 
 
 def _draw(
