@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -27,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidJob as invalid:
         sys.stderr.write(f"{invalid}\n")
         return ExitCode.INVALID
-    except BrokenPipeError:  # `gnnpipe crd | head`
-        sys.stderr.close()
+    except BrokenPipeError:  # `gnnpipe crd | head`: whoever read has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
 
 

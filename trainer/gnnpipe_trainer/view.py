@@ -6,6 +6,7 @@ import statistics
 from collections import deque
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.filesize import decimal
 from rich.live import Live
@@ -130,7 +131,7 @@ def final_table(
     `graph_parallel_bytes` are the activations that graph parallelism would send per epoch; gradients of the
     weights are left out on both sides.
     """
-    table = Table(title=_result_title(result), title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(title=_result_title(result), title_justify="left", title_style="bold", box=box.ROUNDED)
     table.add_column("")
     table.add_column("this run", justify="right")
     table.add_column("to compare with")
@@ -156,7 +157,7 @@ def show_error(sentences: str) -> None:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """0.7345 -> 73.4%; a dash where there is nothing to show."""
+    """0.734 -> 73.4%; a dash where there is nothing to show."""
     return "-" if share is None else f"{100 * share:.{digits}f}%"
 
 
