@@ -30,17 +30,23 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def promtool() -> Path:
-    """Installed, kept from an earlier run, or unpacked from Debian's package."""
-    if installed := shutil.which("promtool"):
-        return Path(installed)
+def prometheus_folder() -> Path:
+    """Where prometheus and promtool are: installed, kept from an earlier run, or unpacked from Debian's package."""
+    installed = shutil.which("promtool")
+    if installed and shutil.which("prometheus", path=str(Path(installed).parent)):
+        return Path(installed).parent
     folder = binaries.cache_folder().parent / "prometheus"
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "root/usr/bin/promtool"
+    kept = folder / "root/usr/bin"
     with FileLock(folder / "unpack.lock"):
-        if not kept.exists():
+        if not (kept / "promtool").exists():
             try:
                 Apt(folder / "apt").unpack(["prometheus"], folder / "root")
             except NoCluster as error:
                 skip_or_fail(f"no promtool (`apt-get install prometheus`): {error}")
     return kept
+
+
+@pytest.fixture(scope="session")
+def promtool(prometheus_folder: Path) -> Path:
+    return prometheus_folder / "promtool"
