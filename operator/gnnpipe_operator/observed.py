@@ -32,6 +32,7 @@ class ObservedPod:
     created: datetime
     phase: str = "Pending"
     resource_version: int = 0
+    owner_uid: str = ""  # the job's; a job made anew under an old name has another
     generation: int = 1  # of the job whose spec it was made from
     deletion_deadline: datetime | None = None  # when its grace period ends; None: nobody deletes it
     exit_code: int | None = None
@@ -129,13 +130,14 @@ def observe_pod(raw: Raw) -> ObservedPod:
         created=parse_time(meta["creationTimestamp"]),
         phase=status.get("phase", "Pending"),
         resource_version=int(meta["resourceVersion"]),
+        owner_uid=next((o["uid"] for o in meta.get("ownerReferences") or [] if o.get("controller")), ""),
         generation=int((meta.get("annotations") or {}).get(ANNOTATION_GENERATION, 1)),
         deletion_deadline=parse_time(deletion) if deletion else None,
         exit_code=terminated.get("exitCode"),
         finished_at=parse_time(finished) if finished else None,
         reason=status.get("reason") or terminated.get("reason") or waiting.get("reason") or "",
         message=status.get("message") or terminated.get("message") or waiting.get("message") or "",
-        waiting=_SAME_REASON.get(waiting.get("reason", ""), waiting.get("reason", "")),
+        waiting=_told_alike(waiting.get("reason") or ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         ip=status.get("podIP", ""),
@@ -143,8 +145,9 @@ def observe_pod(raw: Raw) -> ObservedPod:
     )
 
 
-# The kubelet says the two by turns; to a person they are one trouble.
-_SAME_REASON = {"ErrImagePull": "ImagePullBackOff"}
+def _told_alike(reason: str) -> str:
+    """The kubelet says the two by turns; to a person they are one trouble."""
+    return "ImagePullBackOff" if reason == "ErrImagePull" else reason
 
 
 def _worker_state(status: Raw) -> tuple[Raw, Raw]:
