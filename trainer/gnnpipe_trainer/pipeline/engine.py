@@ -164,7 +164,9 @@ class Engine:
     def modules_of(self, stage: int) -> list[nn.Module]:
         """What a stage holds of the model, in the order in which the model names it."""
         first = self.plan.first_layer(stage)
-        modules: list[nn.Module] = [*self.model.block_list()[first : first + self.plan.layers_per_stage[stage]]]
+        modules: list[nn.Module] = [
+            *self.model.block_list()[first : first + self.plan.layers_per_stage[stage]]
+        ]
         if stage == 0:
             modules.insert(0, self.model.encoder)
         if stage == self.plan.stages - 1:
@@ -241,7 +243,9 @@ class _Run:
         shape = rows.stop - rows.start
         channel.send(
             tuple(
-                g if g is not None else torch.zeros(shape, w, dtype=self.engine.dtype, device=self.engine.device)
+                g
+                if g is not None
+                else torch.zeros(shape, w, dtype=self.engine.dtype, device=self.engine.device)
                 for g, w in zip(gradients, widths, strict=True)
             )
         )

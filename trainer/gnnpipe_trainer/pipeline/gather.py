@@ -66,7 +66,9 @@ class WeightedSum:
         return leaves
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
-        return self._take(publish_all(self.shard, self.history, self.ways, message, fill_history), None, message)
+        return self._take(
+            publish_all(self.shard, self.history, self.ways, message, fill_history), None, message
+        )
 
     def _take(self, live: Tensor, slot: int | None, message: Tensor) -> Leaves:
         gathered = aggregate(self.matrix.block(self.shard.inward.rows_of(slot)), live)
@@ -82,7 +84,9 @@ class WeightedSum:
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
         own = self.gradients[rows]
         own.copy_(leaves.gathered.grad) if leaves.gathered.grad is not None else own.zero_()
-        wait = self.ways.swap(rows_to_send(self.gradients, exchanges), rows_to_receive(self.gradients, exchanges))
+        wait = self.ways.swap(
+            rows_to_send(self.gradients, exchanges), rows_to_receive(self.gradients, exchanges)
+        )
         wait()
         gradient = aggregate(self.freshness.backward_matrix(self.kind).block(rows), self.gradients)
         if leaves.rows.grad is not None:
@@ -138,7 +142,9 @@ class Convolution:
     def __init__(self, block: ConvBlock, shard: Shard, history: History, ways: Ways, factor: float) -> None:
         self.block: ConvBlock = block
         self.shard, self.history, self.ways, self.factor = shard, history, ways, factor
-        self.gradients = torch.zeros_like(history.live)
+        self.gradients = torch.zeros(
+            shard.inward.rows, block.message_width, dtype=shard.dtype, device=shard.device
+        )
         self._bipartite: dict[int | None, _Bipartite] = {}
 
     def start_epoch(self, freshness: Freshness) -> None:
@@ -204,7 +210,9 @@ class Convolution:
         place = np.full(side.rows, -1)
         place[rows] = np.arange(rows.stop - rows.start)
         place[outside] = rows.stop - rows.start + np.arange(len(outside))
-        targets = np.repeat(np.arange(rows.stop - rows.start), np.diff(side.indptr[rows.start : rows.stop + 1]))
+        targets = np.repeat(
+            np.arange(rows.stop - rows.start), np.diff(side.indptr[rows.start : rows.stop + 1])
+        )
         sources = np.concatenate([np.arange(rows.start, rows.stop), outside])
         return _Bipartite(
             torch.from_numpy(sources).to(self.shard.device),

@@ -17,7 +17,9 @@ class History:
     fresh rows into it: nothing is copied, the two buffers change places.
     """
 
-    def __init__(self, rows: int, width: int, spec: HistorySpec, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, rows: int, width: int, spec: HistorySpec, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.spec = spec
         self.live = torch.zeros(rows, width, dtype=dtype, device=device)
         self._next = torch.zeros_like(self.live) if spec.mode in ("ema", "frozen") else None
@@ -72,7 +74,6 @@ class History:
         difference = sample - served[::DRIFT_STRIDE]
         self._difference += torch.vdot(difference.flatten(), difference.flatten())
         self._magnitude += torch.linalg.vector_norm(sample) ** 2
-
 
 
 class WholeGraph(History):

@@ -56,14 +56,18 @@ class Adjacency:
 
     def rows_of(self, slot: int | None) -> slice:
         """The own rows of a slot; None is the whole graph as one slot."""
-        return slice(0, self.own) if slot is None else slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
+        return (
+            slice(0, self.own) if slot is None else slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
+        )
 
     def exchanges(self, slot: int | None) -> list[Exchange]:
         return self._exchanges[slot]
 
     def _localise(self, global_columns: Ints) -> Ints:
         inside = (global_columns >= self.low) & (global_columns < self.high)
-        return np.where(inside, global_columns - self.low, self.own + np.searchsorted(self.halo, global_columns))
+        return np.where(
+            inside, global_columns - self.low, self.own + np.searchsorted(self.halo, global_columns)
+        )
 
     def _slots_of_rows(self, bounds: Ints) -> Ints:
         """[rows] the slot each buffer row is computed in: own rows and halo rows alike."""

@@ -113,10 +113,14 @@ class Channel:
 class Ways:
     """The ranks that share this stage: they swap boundary rows and sum weight gradients."""
 
-    def __init__(self, topology: Topology, group: dist.ProcessGroup, traffic: Traffic, wire: torch.dtype) -> None:
+    def __init__(
+        self, topology: Topology, group: dist.ProcessGroup, traffic: Traffic, wire: torch.dtype
+    ) -> None:
         self.topology, self.group, self.traffic, self.wire = topology, group, traffic, wire
 
-    def swap(self, outgoing: list[tuple[int, Tensor]], incoming: list[tuple[int, Tensor]]) -> Callable[[], None]:
+    def swap(
+        self, outgoing: list[tuple[int, Tensor]], incoming: list[tuple[int, Tensor]]
+    ) -> Callable[[], None]:
         """Start sending rows to and receiving rows from other ways; call the result to wait for all of it."""
         operations: list[dist.P2POp] = []
         landing: list[tuple[Tensor, Tensor]] = []

@@ -1,0 +1,183 @@
+"""The training rule, written once more: slow, in one process, on the whole graph, in plain autograd.
+
+Per layer every vertex reads its in-neighbours: fresh ones with their gradient, stale ones from history as
+constants. This says nothing about slots in turn, stages or ranks, so it shares no mistake with the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.graph.chunks import ChunkedGraph
+from gnnpipe_trainer.models.block import ConvBlock, Model
+from gnnpipe_trainer.models.loss import loss_sum
+from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
+from gnnpipe_trainer.train import make_optimizer
+
+
+@dataclass
+class Emulated:
+    losses: list[float]
+    gradients: list[dict[str, Any]]
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient * ctx.factor, None
+
+
+class Emulation:
+    def __init__(self, job: GNNPipeJob, plan: Plan, graph: ChunkedGraph, model: Model) -> None:
+        self.job, self.plan, self.graph, self.model = job, plan, graph, model.double()
+        self.spec = job.spec.parallelism
+        self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
+        chunk = graph.chunk_of(np.arange(graph.num_vertices))
+        per_way = plan.chunks // plan.ways
+        self.slot = torch.from_numpy(chunk % per_way if self.slots > 1 else chunk * 0)
+        self.way = torch.from_numpy(chunk // per_way)
+        counts = np.diff(graph.indptr)
+        self.target = torch.from_numpy(np.repeat(np.arange(graph.num_vertices), counts))
+        self.source = torch.from_numpy(np.array(graph.indices, dtype=np.int64))
+        self.degree = torch.from_numpy(np.array(graph.in_degree)).double()
+        self.features = torch.from_numpy(np.array(graph.features)).double()
+        self.labels = torch.from_numpy(np.array(graph.labels))
+        self.train_mask = torch.from_numpy(np.array(graph.train_mask))
+        self.history: list[Tensor | None] = [None for _ in model.blocks]
+
+    def train(self, epochs: int) -> Emulated:
+        optimizer = make_optimizer(self.job.spec.training, list(self.model.parameters()))
+        if self.slots > 1 and self.spec.history.warmup == "exact":
+            self._exact_history()
+        result = Emulated([], [])
+        for epoch in range(epochs):
+            loss, messages = self._forward(epoch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            result.losses.append(float(loss.detach()))
+            result.gradients.append(
+                {
+                    n: (torch.zeros_like(p) if p.grad is None else p.grad).numpy().copy()
+                    for n, p in self.model.named_parameters()
+                }
+            )
+            self._update_history(epoch, messages)
+            optimizer.step()
+            optimizer.zero_grad()
+        return result
+
+    def _forward(self, epoch: int) -> tuple[Tensor, list[Tensor]]:
+        order = slot_order(self.slots, self.job.spec.training.seed, epoch, self.spec.shuffle_chunks)
+        position = torch.empty(self.slots, dtype=torch.long)
+        position[torch.tensor(order)] = torch.arange(self.slots)
+        when = position[self.slot]
+        state = self.model.encoder(self.features)
+        messages: list[Tensor] = []
+        for index, block in enumerate(self.model.block_list()):
+            x = block.message(state)
+            messages.append(x.detach())
+            constant = index == 0 and self.model.constant_first_message and not isinstance(block, ConvBlock)
+            old = x.detach() if constant else self._served(index, x, when)
+            gather = self._convolve if isinstance(block, ConvBlock) else self._weighted_sum
+            gathered = gather(block, x, old, when)
+            state = block.update(gathered, x, state)
+        logits = self.model.decoder(state)
+        return loss_sum(logits, self.labels, self.train_mask) / self.train_mask.sum(), messages
+
+    def _served(self, index: int, x: Tensor, when: Tensor) -> Tensor:
+        """[reader position + 1, V, d]: what history serves to readers at each position."""
+        history = self.history[index]
+        if history is None:
+            history = torch.zeros_like(x)
+        if self.spec.history.mode != "shift":
+            return history
+        return history  # the shift depends on the reader; see _shift
+
+    def _shift(self, x: Tensor, old: Tensor, when: Tensor, reader: int, way: int) -> Tensor:
+        if self.spec.history.mode != "shift":
+            return torch.zeros(x.shape[1], dtype=x.dtype)
+        seen = (when <= reader) & (self.way == way)
+        return (x.detach() - old)[seen].mean(0)
+
+    def _weights(self, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+        source, target = self.source, self.target
+        if kind == "sym":
+            loop = torch.arange(self.graph.num_vertices)
+            source, target = torch.cat([source, loop]), torch.cat([target, loop])
+            return source, target, 1 / ((self.degree[source] + 1) * (self.degree[target] + 1)).sqrt()
+        weight = torch.ones(len(source), dtype=torch.float64)
+        return source, target, weight / self.degree[target] if kind == "mean" else weight
+
+    def _weighted_sum(self, block: Any, x: Tensor, old: Tensor, when: Tensor) -> Tensor:
+        source, target, weight = self._weights(block.edge_weights)
+        same = when[source] == when[target]
+        crossing = when[source] < when[target]
+        stale = when[source] > when[target]
+        louder = _ScaleGradient.apply(x, self.spec.fresh_gradient_factor)
+        shifted = old[source].clone()
+        for reader in range(self.slots):
+            for way in range(self.plan.ways):
+                mine = (when[target] == reader) & (self.way[target] == way)
+                shifted[mine] += self._shift(x, old, when, reader, way)
+        rows = torch.where(same[:, None], x[source], 0) + torch.where(crossing[:, None], louder[source], 0)
+        rows = rows + torch.where(stale[:, None], shifted, 0)
+        return torch.zeros_like(x).index_add(0, target, rows * weight[:, None])
+
+    def _convolve(self, block: Any, x: Tensor, old: Tensor, when: Tensor) -> Tensor:
+        louder = _ScaleGradient.apply(x, self.spec.fresh_gradient_factor)
+        out: Tensor | None = None
+        for reader in range(self.slots):
+            for way in range(self.plan.ways):
+                own = torch.nonzero((when == reader) & (self.way == way)).flatten()
+                if not len(own):
+                    continue
+                served = old + self._shift(x, old, when, reader, way)
+                rows = torch.where(
+                    (when == reader)[:, None], x, torch.where((when < reader)[:, None], louder, served)
+                )
+                others = torch.ones(len(x), dtype=torch.bool)
+                others[own] = False
+                everyone = torch.cat([own, torch.nonzero(others).flatten()])
+                place = torch.empty(len(x), dtype=torch.long)
+                place[everyone] = torch.arange(len(x))
+                mine = torch.isin(self.target, own)
+                edges = torch.stack([place[self.source[mine]], place[self.target[mine]]])
+                part = block.convolve(rows[everyone], len(own), edges)
+                out = part.new_zeros(len(x), part.shape[1]) if out is None else out
+                out = out.index_add(0, own, part)
+        assert out is not None
+        return out
+
+    @torch.no_grad()
+    def _exact_history(self) -> None:
+        slots, self.slots = self.slots, 1
+        slot, self.slot = self.slot, torch.zeros_like(self.slot)
+        self.model.eval()
+        _, messages = self._forward(0)
+        self.model.train()
+        self.slots, self.slot = slots, slot
+        self.history = list(messages)
+
+    def _update_history(self, epoch: int, messages: list[Tensor]) -> None:
+        spec = self.spec.history
+        for index, fresh in enumerate(messages):
+            old = self.history[index]
+            if old is None:
+                old = torch.zeros_like(fresh)
+            if spec.mode == "ema":
+                self.history[index] = spec.decay * old + (1 - spec.decay) * fresh
+            elif spec.mode == "frozen":
+                self.history[index] = fresh if (epoch + 1) % spec.refresh_every == 0 else old
+            else:
+                self.history[index] = fresh

@@ -1,0 +1,58 @@
+"""What tests let ranks do: train a few epochs with the real engine and hand out every gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.pipeline.engine import Engine, make_groups
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.train import evaluate, make_optimizer
+
+Arrays = dict[str, Any]
+
+
+@dataclass
+class Trained:
+    losses: list[float] = field(default_factory=list)  # this rank's share
+    gradients: list[Arrays] = field(default_factory=list)  # per epoch, of this rank's parameters
+    sent: list[dict[str, int]] = field(default_factory=list)
+    accuracy: Any = None
+
+
+def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
+    job = parse_job(manifest)
+    plan = make_plan(job)
+    topology = Topology(plan.stages, plan.ways, dist.get_rank())
+    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
+    torch.manual_seed(job.spec.training.seed)
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
+    groups = make_groups(topology, 60)
+    engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"))
+    optimizer = make_optimizer(job.spec.training, engine.parameters)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    if engine.slots > 1 and job.spec.parallelism.history.warmup == "exact":
+        engine.exact_pass(fill_history=True)
+    trained = Trained()
+    for epoch in range(epochs):
+        times = engine.train_epoch(epoch)
+        trained.losses.append(times.loss)
+        trained.sent.append(dict(times.traffic.sent))
+        trained.gradients.append({names[id(p)]: _array(p) for p in engine.parameters})
+        optimizer.step()
+        optimizer.zero_grad()
+    trained.accuracy = evaluate(engine, groups.control)
+    return trained
+
+
+def _array(parameter: torch.nn.Parameter) -> Any:
+    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return gradient.detach().clone().numpy()
