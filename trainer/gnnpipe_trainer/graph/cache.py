@@ -24,7 +24,7 @@ from gnnpipe_trainer.graph.sources import fingerprint, load_graph
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # raise when the files, the cleaning or the partition change: old entries are then never read
+FORMAT = 2  # raise when the files, the generator, the cleaning or the partition change
 META = "meta.json"
 SAME_WHEN_UNDIRECTED = {"out_indptr": "indptr", "out_indices": "indices"}
 

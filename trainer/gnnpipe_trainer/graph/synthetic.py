@@ -30,8 +30,8 @@ def synthetic_graph(
 
     `homophily` is the share of edges inside a class, `power_law` the exponent of the degree distribution,
     `feature_noise` the standard deviation of the noise on a feature, in units of the typical difference
-    between two classes there. With the manifest's defaults a linear model on the features alone reaches about
-    30% accuracy and a shallow GNN about 80%.
+    between two classes there. 5,000 vertices of degree 20, 16 classes, 64 features, homophily 0.6, a tenth for
+    training: with noise 3 a linear model reaches 36%, GNNs 79 to 93%; with noise 3.5 it is 28% and 69 to 85%.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(vertices, dtype=np.int64) % classes)
