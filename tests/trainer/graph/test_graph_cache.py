@@ -109,6 +109,13 @@ def test_directed_graphs_keep_both_directions(cache: Path, write_npz: Callable[.
         assert graph.out_indices.tolist() == [1, 2, 3, 4, 5, 0]
 
 
+def test_a_graph_without_edges_is_kept_too(cache: Path, write_npz: Callable[..., Path]) -> None:
+    spec = GraphSpec(source="npz", path=str(write_npz(edge_index=np.zeros((2, 0), np.int64))))
+    graph = chunked_graph(spec, 1, 3, HERE, cache)
+    assert (graph.num_edges, graph.num_chunks, graph.halo(0).size) == (0, 3, 0)
+    assert len(entries(cache)) == 1
+
+
 def test_many_ranks_at_once_make_the_graph_once(cache: Path) -> None:
     ranks = [start_rank(str(cache)) for _ in range(4)]
     ends = [rank.communicate(timeout=120) for rank in ranks]

@@ -136,7 +136,7 @@ def _read(entry: Path) -> ChunkedGraph | None:
         for name, twin in SAME_WHEN_UNDIRECTED.items():
             arrays.setdefault(name, arrays[twin])
         return ChunkedGraph(**meta, **arrays)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         with suppress(OSError):
             if entry.is_dir():
                 log.warning("The cached graph in %s is not complete; making it again", entry)

@@ -14,7 +14,7 @@ from gnnpipe_trainer.graph.edges import Indices, clean_edges, csr, distinct, row
 from gnnpipe_trainer.graph.partition import partition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChunkedGraph:
     """V vertices in chunk order: chunk c is bounds[c] to bounds[c+1], way w owns K/W chunks in a row.
 

@@ -22,7 +22,7 @@ class BadGraph(ValueError):
     """The data is wrong and retrying cannot help: the caller ends with ExitCode.INVALID."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GraphData:
     """One graph in its source's own numbering, V vertices and E edges as given (not yet cleaned)."""
 

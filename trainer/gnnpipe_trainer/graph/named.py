@@ -46,18 +46,20 @@ def named_graph(source: str, name: str, root: Path, *, split: int, directed: boo
 def raw_files_digest(source: str, name: str, root: Path) -> str | None:
     """Changes when the raw files do; None while there are none. Waits for a download under way."""
     with one_at_a_time(root):
-        folder = {
-            "planetoid": lambda: root / _planetoid_name(name),
-            "ogb": lambda: root / name.replace("-", "_"),
-            "pyg": lambda: root,
-        }[source]()
-        digest = hashlib.sha256()
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        raw = [file for file in files if not {"processed", LOCK} & set(file.relative_to(root).parts)]
-        for file in raw:
-            stat = file.stat()
-            digest.update(f"{file.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest() if raw else None
+        digest, found = hashlib.sha256(), False
+        for file in sorted(root.glob(f"{_folder(source, name)}/**/*")):
+            place = file.relative_to(root)
+            if file.is_file() and not {"processed", LOCK} & set(place.parts):
+                digest.update(f"{place} {file.stat().st_size} {file.stat().st_mtime_ns}\n".encode())
+                found = True
+    return digest.hexdigest() if found else None
+
+
+def _folder(source: str, name: str) -> str:
+    """Pattern of the folder in `root` that the loader uses; torch-geometric's depend on the class."""
+    if source == "planetoid":
+        return _planetoid_name(name)
+    return name.replace("-", "_") + "*" if source == "ogb" else "*"
 
 
 def _planetoid_name(name: str) -> str:
@@ -145,10 +147,12 @@ def _arrays(label: str, dataset: Any) -> dict[str, Array]:
 
 def _masks(dataset: Any, data: Any) -> dict[str, Array]:
     if hasattr(dataset, "get_idx_split"):  # ogb
-        masks = {}
-        for part, key in (("train", "train"), ("val", "valid"), ("test", "test")):
-            masks[f"{part}_mask"] = np.zeros(data.num_nodes, dtype=np.bool_)
-            masks[f"{part}_mask"][_numpy(dataset.get_idx_split()[key])] = True
+        members = dataset.get_idx_split()
+        masks = {
+            key: np.zeros(data.num_nodes, dtype=np.bool_) for key in ("train_mask", "val_mask", "test_mask")
+        }
+        for mask, part in zip(masks.values(), ("train", "valid", "test"), strict=True):
+            mask[_numpy(members[part])] = True
         return masks
     keys = ("train_mask", "val_mask", "test_mask")
     return {key: _numpy(data[key]) for key in keys} if all(key in data for key in keys) else {}
