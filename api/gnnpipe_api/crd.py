@@ -113,9 +113,9 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if "properties" in node:
         out["properties"] = _properties(node, definitions)
     extra = node.get("additionalProperties")
-    if isinstance(extra, dict):
+    if isinstance(extra, dict) and "properties" not in node:
         out["additionalProperties"] = _structural(extra, definitions)
-    elif extra is True:
+    elif extra not in (None, False):  # beside properties Kubernetes takes no additionalProperties
         out["x-kubernetes-preserve-unknown-fields"] = True
     return out
 

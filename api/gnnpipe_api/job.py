@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gnnpipe_api.part import Part
@@ -114,7 +114,7 @@ class GNNPipeJob(Part):
     kind: Literal["GNNPipeJob"]
     metadata: Metadata
     spec: JobSpec
-    status: Any = Field(default=None, exclude=True)
+    status: Annotated[None, BeforeValidator(lambda _: None)] = Field(default=None, exclude=True)
     """Written by the operator; not read here."""
 
     @property

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -38,6 +46,25 @@ def _count_or_auto(value: Any) -> Any:
     raise PydanticCustomError("count_or_auto", 'must be a whole number of at least 1, or "auto"')
 
 
+def as_json(value: Any) -> Any:
+    """The value itself, if JSON can hold it: YAML knows dates and numbers as names, the API server does not."""
+    if isinstance(value, dict):
+        for name, below in value.items():
+            if not isinstance(name, str):
+                raise PydanticCustomError(
+                    "not_json", "field names must be text; put {name} in quotes.", {"name": str(name)}
+                )
+            as_json(below)
+    elif isinstance(value, list):
+        for below in value:
+            as_json(below)
+    elif not isinstance(value, str | int | float | None):
+        raise PydanticCustomError(
+            "not_json", "{value} is neither text nor a number; put it in quotes.", {"value": str(value)}
+        )
+    return value
+
+
 INT_OR_STRING = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 
 Count = Annotated[int, Field(ge=1)]
@@ -49,6 +76,8 @@ CountOrAuto = Annotated[
     WithJsonSchema({**INT_OR_STRING, "minimum": 1, "pattern": "^auto$"}),
 ]
 Object = Annotated[
-    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    dict[str, Any],
+    AfterValidator(as_json),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
 ]
 """An object whose fields belong to somebody else: Kubernetes, or the author of a model."""

@@ -46,6 +46,11 @@ def problem_of(error: ErrorDetails, root: type[BaseModel]) -> Problem:
     path = path_of(location)
     if error["type"] == "extra_forbidden":
         return unknown_field(location, root)
+    if error["type"] == "invalid_key" or location[-1:] == (
+        "[key]",
+    ):  # YAML takes 1: or true: for other types
+        section = location[: -2 if location[-1] == "[key]" else -1]
+        return Problem(path_of(section), f"field names must be text; put {error['input']} in quotes.")
     return Problem(path, _sentence(error))
 
 
@@ -120,7 +125,7 @@ def _sentence(error: ErrorDetails) -> str:
         return _not_one_of(error["input"], context)
     form = _EXPECTED.get(error["type"])
     if form is None:
-        return error["msg"]
+        return error["msg"] if error["msg"].endswith((".", "?")) else f"{error['msg']}."
     return form.format_map({**_whole_where_whole(context), "given": given})
 
 

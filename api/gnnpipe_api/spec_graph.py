@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from gnnpipe_api.part import Count, Part, Share
+from gnnpipe_api.part import Count, Part, Share, as_json
 
 
 class Volume(Part):
     """A Kubernetes volume: one source as in a pod's `volumes`, for example `persistentVolumeClaim`."""
 
-    # The sources are Kubernetes' own and grow with it: rules.py checks that exactly one is given.
+    # The sources are Kubernetes' own and grow with it: rules_graph.py checks that exactly one is given.
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(as_json)]]
 
     sub_path: str | None = None
     """Folder inside the volume to mount, instead of its root."""

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from gnnpipe_api.part import Count, Object, Part, Seconds
 
 BUILT_IN_MODELS = ("gcn", "sage", "gin", "gat", "gcnii", "resgcn")
+MAX_LAYERS = 10_000  # deeper than any model; what is above is a slip of the keyboard
 _FACTORY = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -48,7 +49,7 @@ class ModelSpec(Part):
     kind: ModelKind
     """A built-in model (gcn, sage, gin, gat, gcnii, resgcn), or module:factory for blocks of one's
     own."""
-    layers: Count
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)]
     """Number of layers; each does one aggregation over the graph. They are cut into the stages."""
     hidden: Count = 64
     """Width of the hidden layers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"spec.training": [1, 2]}, "spec.training: must be an object with fields, got a list."),
     ({"spec.model.options": "alpha"}, "spec.model.options: must be an object with fields, got 'alpha'."),
+    (
+        {"spec.model.options": {"since": date(2020, 1, 1)}},
+        "spec.model.options: 2020-01-01 is neither text nor a number; put it in quotes.",
+    ),
+    (
+        {TEMPLATE: {"metadata": {"labels": {1: "x"}}}},
+        "spec.worker.template: field names must be text; put 1 in quotes.",
+    ),
+    ({"spec.training": {True: 1}}, "spec.training: field names must be text; put True in quotes."),
+    ({"metadata.labels": {3: "x"}}, "metadata.labels: field names must be text; put 3 in quotes."),
+    ({"spec.model.layers": 10**9}, "spec.model.layers: must be at most 10000, got 1000000000."),
     ({"spec.graph.homophily": 1.5}, "spec.graph.homophily: must be at most 1, got 1.5."),
     ({"metadata.labels": {"team": 7}}, "metadata.labels.team: must be text, got 7."),
     (
