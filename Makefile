@@ -28,7 +28,13 @@ lint: setup           ## ruff, mypy strict, the borders between the rooms
 
 test: setup lint      ## lint and every test that needs no containers
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not nodes"
+
+cluster-up: setup     ## a real Kubernetes to play with (as root with a node); prints the kubeconfig's path
+	@PYTHONPATH=tests/cluster $(BIN)/python -m harness up
+
+cluster-down: setup   ## end what cluster-up started
+	@PYTHONPATH=tests/cluster $(BIN)/python -m harness down
 
 lock: setup           ## pin what is installed now into constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt

@@ -5,17 +5,35 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
+
+from rich.console import Console
 
 from . import binaries
-from .errors import NoCluster
+from .cluster import Cluster
+from .controlplane import ControlPlane
+from .errors import NoCluster, StartFailed
+from .saved import SavedCluster
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("binaries", help="find or build what the control plane needs, and stop there")
+    up = commands.add_parser("up", help="start a cluster that stays: with nodes as root, without otherwise")
+    up.add_argument("--nodes", type=int, default=1, choices=range(6), metavar="0..5")
+    up.add_argument("--gpus", type=int, default=8, help="GPUs that each node claims to have")
+    commands.add_parser("down", help="end the cluster that `up` started")
     arguments = parser.parse_args()
-    sys.exit({"binaries": find_binaries}[arguments.command]())
+    try:
+        if arguments.command == "binaries":
+            sys.exit(find_binaries())
+        elif arguments.command == "up":
+            start_cluster(arguments.nodes, arguments.gpus)
+        else:
+            end_cluster()
+    except (NoCluster, StartFailed) as error:
+        sys.exit(f"no cluster: {error}")
 
 
 def find_binaries() -> int:
@@ -26,3 +44,45 @@ def find_binaries() -> int:
         binaries.say(f"none to be had here, the tests that need it will be skipped: {error}")
         return 1 if os.environ.get("GNNPIPE_REQUIRE_CLUSTER") == "1" else 0
     return 0
+
+
+def start_cluster(nodes: int, gpus: int) -> None:
+    """Bring up a cluster and return; a second call shows the one that runs."""
+    path = saved_path()
+    if path.exists() and SavedCluster.load(path).alive:
+        show(SavedCluster.load(path))
+        return
+    end_cluster()  # what a reboot or a crash left of an earlier one
+    saved = SavedCluster.of(start(nodes, gpus))
+    saved.save(path)
+    show(saved)
+
+
+def start(nodes: int, gpus: int) -> Cluster | ControlPlane:
+    if nodes > 0 and os.geteuid() == 0:
+        return Cluster(nodes=nodes, gpus_per_node=gpus, outlive=True).start()
+    if nodes > 0:
+        binaries.say("not root, so no nodes: pods will stay Pending")
+    return ControlPlane(outlive=True).start()
+
+
+def end_cluster() -> None:
+    path = saved_path()
+    if path.exists():
+        SavedCluster.load(path).end()
+        path.unlink()
+
+
+def show(saved: SavedCluster) -> None:
+    """Two lines to paste, and the nodes."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"export KUBECONFIG={saved.kubeconfig}")
+    kubectl = binaries.find(["kubectl"])["kubectl"]
+    console.print(f"export PATH={kubectl.parent}:$PATH   # kubectl and helm")
+    console.print(f"{len(saved.nodes)} nodes; end it with: make cluster-down")
+
+
+def saved_path() -> Path:
+    folder = binaries.cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "running.json"

@@ -102,3 +102,15 @@ def install(packages: Sequence[str]) -> None:
         )
         if done.returncode != 0:
             raise NoCluster(f"`apt-get {' '.join(command)}` failed: {done.stderr.strip()[-600:]}")
+
+
+def mirror() -> str:
+    """The address of the archive that this machine's apt uses first."""
+    files = [SOURCES / "sources.list", *sorted((SOURCES / "sources.list.d").glob("*"))]
+    text = "\n".join(
+        path.read_text() for path in files if path.suffix in (".list", ".sources") and path.exists()
+    )
+    found = re.search(r"(?m)^(?:URIs:\s*|deb\s+(?:\[.*?\]\s+)?)(\S+)", text)
+    if found is None:
+        raise NoCluster(f"no archive of Debian packages is named below {SOURCES}")
+    return found[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,9 +83,7 @@ class Node:
             process.stop(grace_seconds=0)
         self.processes = []
         self.socket.unlink(missing_ok=True)
-        containers = self.folder / "containerd-state/io.containerd.runtime.v2.task/k8s.io"
-        if containers.exists():
-            remove_cgroups([each.name for each in containers.iterdir()])
+        remove_cgroups_of(self.folder)
 
     @property
     def socket(self) -> Path:
@@ -161,9 +159,10 @@ def _first_child(pid: int) -> int | None:
     return int(found[0]) if found else None
 
 
-def remove_cgroups(container_ids: Iterable[str]) -> None:
+def remove_cgroups_of(node_folder: Path) -> None:
     """The containers are dead, but the kernel keeps their empty cgroups until somebody removes them."""
-    for container in container_ids:
+    state = node_folder / "containerd-state/io.containerd.runtime.v2.task/k8s.io"
+    for container in [each.name for each in state.iterdir()] if state.exists() else []:
         for cgroup in [*CGROUPS.glob(f"*/k8s.io/{container}"), *CGROUPS.glob(f"k8s.io/{container}")]:
             _remove_cgroup(cgroup)
     for shared in [*CGROUPS.glob("*/k8s.io"), *CGROUPS.glob("k8s.io")]:
