@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -29,7 +30,7 @@ from gnnpipe_trainer.pipeline.schedule import (
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.stage import Gradients, Stage
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.pipeline.wire import Channel, Groups, Traffic, Ways
+from gnnpipe_trainer.pipeline.wire import BACKWARD, FORWARD, Channel, Groups, Recorder, Traffic, Ways
 
 RECEIVES_AHEAD = 4  # posted before they are needed, so that a sender never waits for this rank's compute
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -83,8 +84,9 @@ class Engine:
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
         self.stage.start_epoch(epoch, Freshness(self.shard, order))
         run = _Run(self, order)
+        do = run.do if self.traffic.recorder is None else self._recorded(run.do, epoch, self.traffic.recorder)
         for action in self.schedule:
-            run.do(action)
+            do(action)
         for channel in self._channels.values():
             channel.flush()
         self.ways.sum_gradients(self.parameters)
@@ -111,6 +113,21 @@ class Engine:
             self._channels[Work.FORWARD, Move.SEND].flush()
         self.traffic.take()  # not part of an epoch's bytes
         return state[0] if self.topology.is_last else None
+
+    def _recorded(
+        self, do: Callable[[Action], None], epoch: int, recorder: Recorder
+    ) -> Callable[[Action], None]:
+        """Each action as a span under its own name; a GPU is waited for, or the span would only be its order."""
+
+        def timed(action: Action) -> None:
+            start = time.perf_counter()
+            do(action)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            recorder.span(str(action), start, time.perf_counter())
+
+        recorder.begin(epoch)
+        return timed
 
     # -- making --------------------------------------------------------------------------------------------
 
@@ -140,6 +157,7 @@ class Engine:
             first,
             int(graph.train_mask.sum()),
             self.job.spec.training.seed,
+            self.job.spec.parallelism.recompute,
         )
 
     def _make_history(self, width: int) -> History:
@@ -157,7 +175,8 @@ class Engine:
                 continue
             assert action.peer_stage is not None
             peer = self.topology.rank_of(action.peer_stage)
-            channel = Channel(peer, groups[action.work], self.traffic, self.wire, self.device)
+            direction = FORWARD if action.work is Work.FORWARD else BACKWARD
+            channel = Channel(peer, groups[action.work], self.traffic, self.wire, self.device, direction)
             channels[action.work, action.move] = channel
         return channels
 

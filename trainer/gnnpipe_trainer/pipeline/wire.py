@@ -13,16 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gnnpipe_trainer.pipeline.shard import Exchange
 from gnnpipe_trainer.pipeline.topology import Topology
 
 # The kinds of the result's bytesPerEpoch.
 PIPELINE, GRAPH, GRADIENT = "pipeline", "graph", "gradient"
+# What a stage with nothing to do waits for: the stage before it, or the one after it.
+FORWARD, BACKWARD = "forward", "backward"
+
+
+class Recorder(Protocol):
+    """Told of everything that takes time, while a run is profiled; `time.perf_counter` seconds."""
+
+    def begin(self, epoch: int) -> None: ...
+    def span(self, name: str, start: float, end: float) -> None: ...
 
 
 @dataclass
@@ -32,20 +41,31 @@ class Traffic:
     sent: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     received: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     wait_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    idle_seconds: dict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # part of the pipeline's waits
+    recorder: Recorder | None = None
 
     def take(self) -> Traffic:
         """What was counted so far; counting starts anew."""
-        taken = Traffic(self.sent, self.received, self.wait_seconds)
-        self.sent, self.received, self.wait_seconds = defaultdict(int), defaultdict(int), defaultdict(float)
+        taken = Traffic(self.sent, self.received, self.wait_seconds, self.idle_seconds)
+        self.sent, self.received = defaultdict(int), defaultdict(int)
+        self.wait_seconds, self.idle_seconds = defaultdict(float), defaultdict(float)
         return taken
 
     @contextmanager
-    def waiting(self, kind: str) -> Iterator[None]:
+    def waiting(self, kind: str, idle_for: str | None = None) -> Iterator[None]:
+        """Count the time of the block; `idle_for` says whose work was waited for, if it was not just the wire."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.wait_seconds[kind] += time.perf_counter() - start
+            end = time.perf_counter()
+            self.wait_seconds[kind] += end - start
+            if idle_for is not None:
+                self.idle_seconds[idle_for] += end - start
+            if self.recorder is not None:
+                self.recorder.span(f"wait {kind}", start, end)
 
 
 @dataclass
@@ -71,9 +91,16 @@ class Channel:
     """One direction between this rank and a neighbouring stage: slots in schedule order."""
 
     def __init__(
-        self, peer: int, group: dist.ProcessGroup, traffic: Traffic, wire: torch.dtype, device: torch.device
+        self,
+        peer: int,
+        group: dist.ProcessGroup,
+        traffic: Traffic,
+        wire: torch.dtype,
+        device: torch.device,
+        direction: str = FORWARD,
     ) -> None:
         self.peer, self.group, self.traffic, self.wire, self.device = peer, group, traffic, wire, device
+        self.direction = direction
         self._sends: deque[tuple[dist.Work, Tensor]] = deque()
         self._receives: deque[tuple[dist.Work, Tensor]] = deque()
 
@@ -97,7 +124,7 @@ class Channel:
     def receive(self, rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
         """The oldest posted message as tensors [rows, width]."""
         work, message = self._receives.popleft()
-        with self.traffic.waiting(PIPELINE):
+        with self.traffic.waiting(PIPELINE, idle_for=self.direction):
             work.wait()
         self.traffic.received[PIPELINE] += message.nbytes
         parts = torch.split(message.to(dtype), [rows * width for width in widths])
@@ -164,11 +191,3 @@ class Ways:
 
     def _operation(self, verb: Callable[..., dist.Work | None], message: Tensor, way: int) -> dist.P2POp:
         return dist.P2POp(verb, message, self.topology.rank_of(self.topology.stage, way), self.group)
-
-
-def rows_to_send(source: Tensor, exchanges: list[Exchange]) -> list[tuple[int, Tensor]]:
-    return [(exchange.way, source[exchange.send]) for exchange in exchanges]
-
-
-def rows_to_receive(target: Tensor, exchanges: list[Exchange]) -> list[tuple[int, Tensor]]:
-    return [(exchange.way, target[exchange.receive]) for exchange in exchanges]
