@@ -22,7 +22,7 @@ from .kubectl import Kubectl
 from .processes import Process, await_ready, free_ports, poll, start
 
 SERVICE_RANGE = "10.96.0.0/16"
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0  # seconds are enough, unless other builds and tests share the cores
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,7 @@ class ControlPlane:
         self.start_apiserver()
 
     def _prepare(self) -> None:
-        ports = [*free_ports(2), *free_ports(1, self.address), *free_ports(2)]
-        self.ports = Ports(*ports)
+        self.ports = Ports(*free_ports(5, self.address))
         self.authority = Authority(self.folder / "certificates")
         self.account_key, self.account_public_key = self.authority.signing_keys("service-accounts")
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]

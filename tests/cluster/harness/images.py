@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def build_image(
         options += [f"--volume={here}:{there}:ro" for here, there in mounts.items()]
         _load_base(base)
         _build(dockerfile, tag, context, [*options, "--layers"])
+        _forget_old(dockerfile.stem)
         return _save(tag, archive)
 
 
@@ -88,7 +90,7 @@ def content_key(paths: Iterable[Path], words: Sequence[str]) -> str:
         files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
         for file in files:
             if "__pycache__" not in file.parts:
-                digest.update(f"\0{file}\0".encode())
+                digest.update(f"\0{file.relative_to(path.parent)}\0".encode())
                 digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -114,6 +116,13 @@ def _folder() -> Path:
     folder = cache_folder() / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _forget_old(stem: str) -> None:
+    """A trainer's archive is a gigabyte: those of yesterday's code go."""
+    for archive in _folder().glob(f"{stem}-*.tar"):
+        if time.time() - archive.stat().st_mtime > 24 * 3600:
+            archive.unlink()
 
 
 def _suite() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -116,12 +117,20 @@ def await_ready(process: Process, ready: Callable[[], bool], seconds: float) -> 
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports that nothing listens on now; all held open together so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((address, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports that nothing listens on now.
+
+    They lie below the range from which the kernel serves outgoing connections, so that none is taken while
+    its server is down.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
