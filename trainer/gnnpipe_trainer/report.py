@@ -7,6 +7,7 @@ done, so reporting never makes a stage wait for another.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import statistics
@@ -28,6 +29,8 @@ from gnnpipe_trainer.pipeline.wire import GRADIENT, GRAPH, PIPELINE
 
 if TYPE_CHECKING:
     from gnnpipe_trainer.weights import Best
+
+log = logging.getLogger("gnnpipe")
 
 WARMUP_EPOCHS = 2  # left out of medians: caches and allocators are cold
 KINDS = (PIPELINE, GRAPH, GRADIENT)
@@ -83,6 +86,29 @@ class Reporter:
         self._started = time.time()
 
     @property
+    def seconds(self) -> float:
+        """Since training began, interruptions left out."""
+        return time.time() - self._started
+
+    @property
+    def last_line(self) -> dict[str, Any] | None:
+        """As last written to epochs.jsonl; on rank 0 only."""
+        return self._lines[-1] if self._lines else None
+
+    def begin(self, seconds_before: float = 0.0, last_line: dict[str, Any] | None = None) -> None:
+        """Take up the lines of the epochs that are done, up to `last_line`; later ones will be written again."""
+        self._started -= seconds_before
+        if not self._writes:
+            return
+        path = self.out / "epochs.jsonl"
+        self._lines = [] if last_line is None else [*read_lines(path, last_line["epoch"]), last_line]
+        if last_line is not None and len(self._lines) <= last_line["epoch"]:
+            log.warning("%s lacks lines of epochs that are done; training goes on without them", path)
+        beside = path.with_suffix(".new")
+        beside.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
+        os.replace(beside, path)
+
+    @property
     def _writes(self) -> bool:
         return self.topology.rank == 0
 
@@ -97,6 +123,10 @@ class Reporter:
 
     def evaluated(self, epoch: int, accuracy: Accuracy) -> None:
         self._settle(accuracy)
+
+    def settle(self) -> None:
+        """Write the line that is still on its way, so that what is saved now never lacks it."""
+        self._settle()
 
     def finish(self, best: Best, weights: dict[str, Tensor] | None) -> None:
         self._settle()
@@ -145,15 +175,16 @@ class Reporter:
         warm = self._lines[WARMUP_EPOCHS:] or self._lines
         slots = slot_count(self.plan.stages, self.plan.ways, self.plan.chunks)
         idle = [statistics.mean(line["idle"]) for line in warm]
+        own_peak = peak_memory_bytes(torch.device("cpu"))  # where no epoch was left to train after a restart
         return {
             "job": self.job.metadata.name,
             "plan": self.plan.as_dict(),
-            "epochs": len(self._lines),
+            "epochs": self._lines[-1]["epoch"] + 1,
             "loss": self._lines[-1]["loss"],
             "accuracy": asdict(best.accuracy) if best.accuracy else None,
             "bestEpoch": best.epoch,
             "seconds": {
-                "total": round(time.time() - self._started, 3),
+                "total": round(self.seconds, 3),
                 "epochMedian": statistics.median(line["seconds"] for line in warm),
             },
             "bytesPerEpoch": self._lines[-1]["bytes"],
@@ -161,8 +192,26 @@ class Reporter:
                 "measured": round(statistics.median(idle), 4),
                 "ideal": round(ideal_bubble(self.plan.stages, slots), 4),
             },
-            "peakMemoryBytes": [int(r.memory_bytes) for r in self._ranks],
+            "peakMemoryBytes": [int(r.memory_bytes) for r in self._ranks] or [own_peak],
         }
+
+
+def read_lines(path: Path, before_epoch: int) -> list[dict[str, Any]]:
+    """Lines of epochs.jsonl in order, up to the first that is torn, out of order or of a later epoch."""
+    lines: list[dict[str, Any]] = []
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return lines
+    for row in text.splitlines():
+        try:
+            line = json.loads(row)
+            if line["epoch"] >= before_epoch or (lines and line["epoch"] <= lines[-1]["epoch"]):
+                break
+        except (ValueError, KeyError, TypeError):
+            break
+        lines.append(line)
+    return lines
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

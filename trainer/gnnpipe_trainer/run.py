@@ -7,15 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
+from gnnpipe_trainer.checkpoint.files import Damaged, found, read_manifest
+from gnnpipe_trainer.endings import STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph, mirrors_for
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
@@ -23,6 +26,7 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
+SCRATCH = ".run"  # in the output folder, while a run is under way
 
 
 def run_job(
@@ -39,7 +43,7 @@ def run_job(
         show_error(str(mistake))
         return ExitCode.INVALID
     if fresh:
-        shutil.rmtree(out, ignore_errors=True)
+        start_over(out)
     out.mkdir(parents=True, exist_ok=True)
     code, result = _train(job, plan, out, manifest_folder, view)
     if code != ExitCode.DONE or result is None:
@@ -71,39 +75,92 @@ def graph_parallel_bytes(job: GNNPipeJob, plan: Plan, manifest_folder: Path) -> 
 def _train(
     job: GNNPipeJob, plan: Plan, out: Path, folder: Path, view: LiveView
 ) -> tuple[int, dict[str, Any] | None]:
+    """Train in `out`, from where the last run in it stopped."""
+    done = finished(job, out)
+    if done is not None:
+        view.note(f"{out} holds this run, finished after {done['epochs']} epochs; --fresh starts over.")
+        return ExitCode.DONE, done
     out.mkdir(parents=True, exist_ok=True)
-    epochs = out / "epochs.jsonl"
-    epochs.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="gnnpipe-") as temporary, (out / "train.log").open("ab") as log:
-        scratch = Path(temporary)
-        manifest = scratch / "manifest.json"
-        manifest.write_text(job.model_dump_json(by_alias=True, exclude_none=True))
-        paths = [str(path) for path in (manifest, out.resolve(), folder.resolve(), scratch)]
+    scratch = out / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed outright
+    scratch.mkdir()
+    try:
+        return _train_in(scratch, job, plan, out, folder, view)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _train_in(
+    scratch: Path, job: GNNPipeJob, plan: Plan, out: Path, folder: Path, view: LiveView
+) -> tuple[int, dict[str, Any] | None]:
+    manifest = scratch / "manifest.json"
+    manifest.write_text(job.model_dump_json(by_alias=True, exclude_none=True))
+    paths = [str(path) for path in (manifest, out.resolve(), folder.resolve(), scratch.resolve())]
+    with (out / "train.log").open("ab") as log:
         agent = subprocess.Popen(
             [sys.executable, "-m", "gnnpipe_trainer.launch", str(plan.ranks), *paths],
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches this process only, which then asks the agent to stop
         )
-        view.start(job, plan)
-        try:
-            for line in follow(epochs, agent):
+    view.start(job, plan)
+    try:
+        with stop_politely(agent, view):
+            start = await_start(scratch, agent)
+            for warning in start["warnings"]:
+                view.note(warning)
+            if start["epoch"]:
+                view.note(
+                    f"Going on after epoch {start['epoch']}, from {out / 'checkpoints' / start['checkpoint']}"
+                )
+            for line in follow(out / "epochs.jsonl", agent, start["epoch"]):
                 view.epoch(line)
-        except KeyboardInterrupt:
-            view.note("Stopping: writing a checkpoint")
-            agent.send_signal(signal.SIGTERM)
-        code = agent.wait()
+            code = agent.wait()
+    finally:
         view.finish()
-        outcome = scratch / "outcome.txt"
-        sentence = outcome.read_text() if outcome.exists() else ""
+    outcome = scratch / "outcome.txt"
+    sentence = outcome.read_text() if outcome.exists() else ""
+    if code == ExitCode.PREEMPTED:
+        view.note(f"Stopped; run it again with --out {out} to go on.")
+        return code, None
     if code != ExitCode.DONE:
         show_error(f"{sentence or 'training ended unexpectedly'}; the log is {out / 'train.log'}")
         return (code if code in set(ExitCode) else ExitCode.FAILED), None
     return code, json.loads((out / "result.json").read_text())
 
 
-def follow(path: Path, agent: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Lines of epochs.jsonl as they are written, until the agent has ended."""
+@contextmanager
+def stop_politely(agent: subprocess.Popen[bytes], view: LiveView) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the ranks to write a checkpoint and stop; asked twice, they are killed."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        view.note("Stopping now" if asked else "Stopping: writing a checkpoint. Once more stops at once")
+        agent.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def await_start(scratch: Path, agent: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Where the ranks say that they begin; the beginning, if they end before they say it."""
+    said = scratch / STARTED
+    while not said.exists() and agent.poll() is None:
+        time.sleep(POLL_SECONDS)
+    if not said.exists():
+        return {"epoch": 0, "checkpoint": None, "warnings": []}
+    start: dict[str, Any] = json.loads(said.read_text())
+    return start
+
+
+def follow(path: Path, agent: subprocess.Popen[bytes], first_epoch: int = 0) -> Iterator[dict[str, Any]]:
+    """Lines of epochs.jsonl from an epoch on, as they are written, until the agent has ended."""
     position = 0
     while True:
         ended = agent.poll() is not None
@@ -112,9 +169,35 @@ def follow(path: Path, agent: subprocess.Popen[bytes]) -> Iterator[dict[str, Any
                 file.seek(position)
                 while (line := file.readline()).endswith("\n"):
                     position = file.tell()
-                    yield json.loads(line)
+                    record = json.loads(line)
+                    if record["epoch"] >= first_epoch:
+                        yield record
         if ended:
             return
         time.sleep(POLL_SECONDS)
 
 
+def finished(job: GNNPipeJob, out: Path) -> dict[str, Any] | None:
+    """result.json of a run of this very job that has nothing left to do."""
+    newest = found(out / "checkpoints")
+    try:
+        result: dict[str, Any] = json.loads((out / "result.json").read_text())
+        content = read_manifest(newest[0])
+        before = content["job"]["spec"]
+    except (OSError, ValueError, IndexError, KeyError, Damaged):
+        return None
+    now = job.manifest()["spec"]
+    same = all(before.get(part) == now.get(part) for part in ("graph", "model", "training", "parallelism"))
+    return (
+        result if same and (out / "model.pt").exists() and result["epochs"] == content["epoch"] + 1 else None
+    )
+
+
+def start_over(out: Path) -> None:
+    """Remove what runs leave in their folder, and nothing else that may be there."""
+    for name in ("result.json", "epochs.jsonl", "model.pt", "train.log"):
+        (out / name).unlink(missing_ok=True)
+    for name in ("checkpoints", SCRATCH):
+        shutil.rmtree(out / name, ignore_errors=True)
+    if (out / "full-batch").is_dir():
+        start_over(out / "full-batch")

@@ -14,17 +14,22 @@ from torch import nn
 
 from gnnpipe_api.job import GNNPipeJob, TrainingSpec
 from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.checkpoint.resume import Identity, agree_on_start
+from gnnpipe_trainer.checkpoint.saver import Saver
+from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.graph.sources import fingerprint
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
-from gnnpipe_trainer.weights import Best, collect_model
+from gnnpipe_trainer.store import job_store
+from gnnpipe_trainer.weights import Best, collect_model, stage_state
 
 
-def train(job: GNNPipeJob, out: Path, manifest_folder: Path) -> None:
-    """Train as the rank that torch.distributed says this process is."""
+def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path | None = None) -> bool:
+    """Train as the rank that torch.distributed says this process is; False if it was asked to stop before the end."""
     training = job.spec.training
     plan = make_plan(job)
     topology = Topology(plan.stages, plan.ways, dist.get_rank())
@@ -36,25 +41,42 @@ def train(job: GNNPipeJob, out: Path, manifest_folder: Path) -> None:
     engine = Engine(job, plan, graph, model, topology, groups, device)
     optimizer = make_optimizer(training, engine.parameters)
     reporter = Reporter(job, plan, topology, groups.control, out)
-    best = Best(engine.parameters)
+    best = Best(stage_state(engine, topology.stage))
+    identity = Identity(job, plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash)
+    state = TrainingState(engine, optimizer, best)
+    saver = Saver(
+        out / "checkpoints", job.spec.checkpoint, topology, job_store(), training.stall_timeout_seconds
+    )
 
-    if engine.slots > 1 and job.spec.parallelism.history.warmup == "exact":
-        engine.exact_pass(fill_history=True)
-    for epoch in range(training.epochs):
-        start = time.perf_counter()
+    def save(epoch: int) -> None:
+        reporter.settle()
+        saver.wait()
+        saver.save(epoch, state.copies(), identity.content(epoch, best, reporter))
+
+    start = agree_on_start(identity, saver.checkpoints, groups.control)
+    start.apply(state, reporter)
+    if scratch is not None and topology.rank == 0:
+        start.announce(scratch)
+    for epoch in range(start.epoch, training.epochs):
+        if gave_up(training, epoch - 1, best):
+            break
+        began = time.perf_counter()
         times = engine.train_epoch(epoch)
         optimizer.step()
         optimizer.zero_grad()
-        reporter.epoch(epoch, RankReport.of(engine, times, time.perf_counter() - start))
+        reporter.epoch(epoch, RankReport.of(engine, times, time.perf_counter() - began))
         if is_evaluated(epoch, training):
             accuracy = evaluate(engine, groups.control)
             best.offer(epoch, accuracy)
             reporter.evaluated(epoch, accuracy)
-            if gave_up(training, epoch, best):
-                break
+        ends = epoch + 1 == training.epochs or gave_up(training, epoch, best)
+        if saver.is_due(epoch) or ends:
+            save(epoch)
+    saver.wait()
     best.restore()
     weights = collect_model(model, engine, groups.control)
     reporter.finish(best, weights)
+    return True
 
 
 def evaluate(engine: Engine, control: dist.ProcessGroup) -> Accuracy:
@@ -76,8 +98,10 @@ def is_evaluated(epoch: int, training: TrainingSpec) -> bool:
 
 
 def gave_up(training: TrainingSpec, epoch: int, best: Best) -> bool:
-    """Early stopping: no better validation accuracy for `patience` epochs."""
-    return training.early_stopping is not None and epoch - best.epoch >= training.early_stopping.patience
+    """Early stopping after `epoch`: no better validation accuracy for `patience` epochs."""
+    if training.early_stopping is None or not is_evaluated(epoch, training):
+        return False
+    return epoch - best.epoch >= training.early_stopping.patience
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
@@ -98,5 +122,3 @@ def make_optimizer(training: TrainingSpec, parameters: list[nn.Parameter]) -> to
         return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=training.momentum)
     kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, lr=rate, weight_decay=decay)
-
-

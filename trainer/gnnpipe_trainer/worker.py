@@ -19,6 +19,7 @@ import torch.distributed as dist
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import TrainingSpec
 from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.train import train
@@ -37,10 +38,10 @@ def main() -> int:
     job = parse_job(json.loads(arguments.manifest.read_text()))
     try:
         _join(job.spec.training)
-        train(job, arguments.out, arguments.folder)
+        train(job, arguments.out, arguments.folder, arguments.scratch)
         dist.destroy_process_group()
         return ExitCode.DONE
-    except (BadGraph, BadModel) as mistake:
+    except (BadGraph, BadModel, BadCheckpoint) as mistake:
         return _fail(arguments.scratch, ExitCode.INVALID, str(mistake))
     except dist.DistError as error:  # raised by torch.distributed: a peer went away or did not answer
         return _lost_peer(arguments.scratch, error)
@@ -83,7 +84,13 @@ def _fail(scratch: Path, code: int, sentence: str) -> int:
 
 
 def _is_connection_error(error: RuntimeError) -> bool:
-    words = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe", "gloo")
+    words = (
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "Timed out waiting",
+        "Broken pipe",
+        "gloo",
+    )
     return any(word.lower() in str(error).lower() for word in words)
 
 

@@ -33,6 +33,10 @@ class History:
         """Start from exact embeddings [rows, width]."""
         self.live.copy_(exact)
 
+    def resume_at(self, epochs_done: int) -> None:
+        """Count on from a checkpoint: mode frozen refreshes by the number of epochs done."""
+        self._epoch = epochs_done
+
     def push(self, rows: slice, fresh: Tensor) -> None:
         """Own rows, as they turned out in this epoch."""
         served = self.live[rows]

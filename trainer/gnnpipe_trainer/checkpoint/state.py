@@ -1,0 +1,122 @@
+"""What one rank puts into a checkpoint, by name, and takes out of it again.
+
+Names are those of the whole model (`blocks.3.linear.weight`), never of a stage, so that a job cut into other stages
+finds its weights. Random numbers and the order of chunks are functions of (seed, epoch): there is nothing to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
+from gnnpipe_trainer.pipeline.engine import Engine
+from gnnpipe_trainer.pipeline.history import History, WholeGraph
+from gnnpipe_trainer.weights import Best, parameter_names, stage_state
+
+Load = Callable[[Callable[[str], bool]], dict[str, Tensor]]
+
+
+class TrainingState:
+    """One rank's weights, optimizer, best weights and history, as named tensors."""
+
+    def __init__(self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best) -> None:
+        self.engine, self.optimizer, self.best = engine, optimizer, best
+        self._copies: dict[str, Tensor] = {}
+
+    def copies(self) -> dict[str, Tensor]:
+        """Copies on the CPU that stay as they are while training goes on, until the next call."""
+        names = self._tensors()
+        for name, tensor in names.items():
+            if name not in self._copies:
+                self._copies[name] = torch.empty_like(tensor, device="cpu")
+            self._copies[name].copy_(tensor.detach())
+        return {name: self._copies[name] for name in names}
+
+    def begin(self) -> None:
+        """Nothing is done yet: history starts from an exact pass, unless the manifest says otherwise."""
+        if self.engine.slots > 1 and self.engine.job.spec.parallelism.history.warmup == "exact":
+            self.engine.exact_pass(fill_history=True)
+
+    @torch.no_grad()
+    def restore(self, load: Load, epochs_done: int, with_history: bool) -> None:
+        """Put back what a checkpoint holds of this rank's part of the model."""
+        mine = stage_state(self.engine, self.engine.topology.stage)
+        prefixes = tuple(
+            [f"{kind}.{name}" for name in mine for kind in ("model", "best")]
+            + [f"optimizer.{name}." for name in parameter_names(self.engine)]
+        )
+        saved = load(lambda name: name.startswith(prefixes))
+        for kind, targets in (("model", mine), ("best", self.best.weights)):
+            for name, target in targets.items():
+                target.copy_(_fitting(saved, f"{kind}.{name}", target))
+        self._restore_optimizer(saved)
+        self._restore_history(load, epochs_done, with_history)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        topology = self.engine.topology
+        tensors = {self._history_name(index): history.live for index, history in self._histories()}
+        if topology.way > 0:  # all ways of a stage hold the same weights
+            return tensors
+        for name, tensor in stage_state(self.engine, topology.stage).items():
+            tensors[f"model.{name}"] = tensor
+            tensors[f"best.{name}"] = self.best.weights[name]
+        for name, parameter in parameter_names(self.engine).items():
+            for field, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{name}.{field}"] = value
+        return tensors
+
+    def _restore_optimizer(self, saved: dict[str, Tensor]) -> None:
+        state: dict[int, dict[str, Any]] = {}
+        for index, name in enumerate(parameter_names(self.engine)):
+            prefix = f"optimizer.{name}."
+            fields = {
+                key.removeprefix(prefix): value for key, value in saved.items() if key.startswith(prefix)
+            }
+            if fields:
+                state[index] = fields
+        # Learning rate and weight decay are the manifest's of today: only what was learned is taken over.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+    def _restore_history(self, load: Load, epochs_done: int, with_history: bool) -> None:
+        for _, history in self._histories():
+            history.resume_at(epochs_done)
+        if with_history:
+            names = {self._history_name(index): history for index, history in self._histories()}
+            saved = load(names.__contains__)
+            for name, history in names.items():
+                history.live.copy_(_fitting(saved, name, history.live))
+        elif self.engine.slots > 1:
+            self.engine.exact_pass(fill_history=True)
+
+    def _histories(self) -> list[tuple[int, History]]:
+        """(block of the whole model, its history), for blocks whose history outlives an epoch."""
+        first = self.engine.stage.first_block
+        return [
+            (first + index, gather.history)
+            for index, gather in enumerate(self.engine.stage.gathers)
+            if gather.history is not None and not isinstance(gather.history, WholeGraph)
+        ]
+
+    def _history_name(self, block: int) -> str:
+        return f"history.{block}.way{self.engine.topology.way}"
+
+
+def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:
+    """The saved tensor, if the model of today has room for it."""
+    if name not in saved:
+        raise BadCheckpoint(
+            f"The checkpoint holds no {name}: it was written by another model. "
+            "Name another folder with --out, or start over with --fresh"
+        )
+    if saved[name].shape != target.shape:
+        raise BadCheckpoint(
+            f"The checkpoint's {name} has shape {list(saved[name].shape)}, but this model's has "
+            f"{list(target.shape)}. Name another folder with --out, or start over with --fresh"
+        )
+    return saved[name]
