@@ -30,6 +30,7 @@ ENV_MASTER_ADDR = "GNNPIPE_MASTER_ADDR"  # DNS name of stage 0
 ENV_MASTER_PORT = "GNNPIPE_MASTER_PORT"
 ENV_OUT = "GNNPIPE_OUT"  # folder for result.json, epochs.jsonl, model.pt, checkpoints/
 ENV_NAMESPACE = "GNNPIPE_NAMESPACE"
+ENV_CACHE = "GNNPIPE_CACHE"  # where chunked graphs are kept
 RESERVED_ENV_PREFIX = "GNNPIPE_"
 
 TRAINER_CONTAINER = "trainer"

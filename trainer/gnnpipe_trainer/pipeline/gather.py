@@ -6,6 +6,7 @@ brings the leaves' gradients to the rows they were read from, if those were fres
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +15,10 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, ConvBlock, EdgeWeights, State
-from gnnpipe_trainer.pipeline.aggregate import aggregate
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.pipeline.shard import Shard
-from gnnpipe_trainer.pipeline.wire import Ways, rows_to_receive, rows_to_send
+from gnnpipe_trainer.pipeline.wire import Ways
 
 
 @dataclass
@@ -57,8 +57,7 @@ class WeightedSum:
         self.freshness = freshness
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
-        publish(self.shard, self.history, self.ways, slot, message)
-        leaves = self._take(self.history.live, slot, message)
+        leaves = self._take(self.history, slot, message)
         if self.history.spec.mode == "shift" and not self.freshness.all_fresh:
             assert leaves.gathered is not None
             rows = self.shard.inward.rows_of(slot)
@@ -66,12 +65,16 @@ class WeightedSum:
         return leaves
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
-        return self._take(
-            publish_all(self.shard, self.history, self.ways, message, fill_history), None, message
-        )
+        buffer = whole_graph(self.shard, message)
+        leaves = self._take(buffer, None, message)
+        if fill_history:
+            self.history.seed(buffer.live)
+        return leaves
 
-    def _take(self, live: Tensor, slot: int | None, message: Tensor) -> Leaves:
-        gathered = aggregate(self.matrix.block(self.shard.inward.rows_of(slot)), live)
+    def _take(self, history: History, slot: int | None, message: Tensor) -> Leaves:
+        """Own rows are summed while halo rows are still on their way."""
+        arrive = publish(self.shard, history, self.ways, slot, message)
+        gathered = self.matrix.times(history.live, self.shard.inward.rows_of(slot), arrive)
         return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
 
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
@@ -85,10 +88,10 @@ class WeightedSum:
         own = self.gradients[rows]
         own.copy_(leaves.gathered.grad) if leaves.gathered.grad is not None else own.zero_()
         wait = self.ways.swap(
-            rows_to_send(self.gradients, exchanges), rows_to_receive(self.gradients, exchanges)
+            [(e.way, self.gradients[e.send]) for e in exchanges],
+            [(e.way, self.gradients[e.receive]) for e in exchanges],
         )
-        wait()
-        gradient = aggregate(self.freshness.backward_matrix(self.kind).block(rows), self.gradients)
+        gradient = self.freshness.backward_matrix(self.kind).times(self.gradients, rows, wait)
         if leaves.rows.grad is not None:
             gradient += leaves.rows.grad
         if self.factor != 1.0:  # rows of other slots read these gradients from now on, and count them more
@@ -108,7 +111,7 @@ class ConstantSum:
         side = shard.inward
         halo = torch.from_numpy(np.array(shard.graph.features[side.halo])).to(shard.device, shard.dtype)
         matrix = shard.matrix(block.edge_weights, transposed=False)
-        self.sum = aggregate(matrix.block(slice(0, side.own)), torch.cat([shard.features, halo]))
+        self.sum = matrix.times(torch.cat([shard.features, halo]), slice(0, side.own))
 
     def start_epoch(self, freshness: Freshness) -> None:
         pass
@@ -151,7 +154,7 @@ class Convolution:
         self.freshness = freshness
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
-        publish(self.shard, self.history, self.ways, slot, message)
+        publish(self.shard, self.history, self.ways, slot, message)()
         bipartite = self._edges(slot)
         rows = self.history.live[bipartite.sources]
         if self.history.spec.mode == "shift" and slot is not None:
@@ -159,8 +162,11 @@ class Convolution:
         return Leaves(None, rows.requires_grad_())
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
-        live = publish_all(self.shard, self.history, self.ways, message, fill_history)
-        return Leaves(None, live[self._edges(None).sources])
+        buffer = whole_graph(self.shard, message)
+        publish(self.shard, buffer, self.ways, None, message)()
+        if fill_history:
+            self.history.seed(buffer.live)
+        return Leaves(None, buffer.live[self._edges(None).sources])
 
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
         own = self.shard.inward.rows_of(slot)
@@ -221,28 +227,32 @@ class Convolution:
         )
 
 
-def publish(shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor) -> None:
-    """Make a slot's fresh rows readable: in this way's buffer, and in those of the other ways that need them."""
+def publish(
+    shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor
+) -> Callable[[], None]:
+    """Make a slot's fresh rows readable here, and start swapping those that other ways need.
+
+    Call what is returned before halo rows are read.
+    """
     side = shard.inward
-    exchanges = side.exchanges(slot)
+    own, exchanges = side.rows_of(slot), side.exchanges(slot)
     arriving = [
         (e.way, message.new_empty(e.receive.stop - e.receive.start, message.shape[1])) for e in exchanges
     ]
-    first = side.rows_of(slot).start
-    wait = ways.swap([(e.way, message[e.send - first]) for e in exchanges], arriving)
-    history.push(side.rows_of(slot), message)
-    wait()
-    for exchange, (_, rows) in zip(exchanges, arriving, strict=True):
-        history.push_halo(exchange.receive, rows)
+    wait = ways.swap([(e.way, message[e.send - own.start]) for e in exchanges], arriving)
+    history.push(own, message)
+
+    def arrive() -> None:
+        wait()
+        for exchange, (_, rows) in zip(exchanges, arriving, strict=True):
+            history.push_halo(exchange.receive, rows)
+
+    return arrive
 
 
-def publish_all(shard: Shard, history: History, ways: Ways, message: Tensor, fill_history: bool) -> Tensor:
-    """The whole graph's fresh rows, own and halo, without touching history unless it is to be filled."""
-    buffer = WholeGraph(shard.inward.rows, message.shape[1], message.dtype, message.device)
-    publish(shard, buffer, ways, None, message)
-    if fill_history:
-        history.seed(buffer.live)
-    return buffer.live
+def whole_graph(shard: Shard, message: Tensor) -> WholeGraph:
+    """A buffer for one exact pass; history stays as it is."""
+    return WholeGraph(shard.inward.rows, message.shape[1], message.dtype, message.device)
 
 
 def make_gather(block: Block, shard: Shard, history: History, ways: Ways, factor: float) -> Gather:

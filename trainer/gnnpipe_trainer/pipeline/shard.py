@@ -7,6 +7,7 @@ a contiguous range of the halo: it can be received in place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.block import EdgeWeights
-from gnnpipe_trainer.pipeline.aggregate import RowBlock
+from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
 
 Ints = NDArray[np.int64]
 
@@ -95,21 +96,42 @@ class Adjacency:
 
 
 class Matrix:
-    """An Adjacency with weights: what `aggregate` multiplies with."""
+    """An Adjacency with weights. Columns are split in two: own rows, which are there at once, and halo rows, which
+    may still be on their way from other ways."""
 
-    def __init__(self, indptr: Tensor, columns: Tensor, weights: Tensor) -> None:
-        self.indptr, self.columns, self.weights = indptr, columns, weights
-
-    def block(self, rows: slice) -> RowBlock:
-        offsets = self.indptr[rows.start : rows.stop + 1]
-        entries = slice(int(offsets[0]), int(offsets[-1]))
-        return RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
+    def __init__(self, indptr: Tensor, columns: Tensor, weights: Tensor, own: int) -> None:
+        self.indptr, self.columns, self.weights, self.own = indptr, columns, weights, own
 
     def keep(self, entries: Tensor) -> Matrix:
         """The same rows with only the marked entries ([entries] bool)."""
-        before = torch.zeros(entries.numel() + 1, dtype=torch.int32)
+        before = torch.zeros(entries.numel() + 1, dtype=torch.int32, device=entries.device)
         torch.cumsum(entries, 0, dtype=torch.int32, out=before[1:])
-        return Matrix(before[self.indptr.long()], self.columns[entries], self.weights[entries])
+        return Matrix(before[self.indptr.long()], self.columns[entries], self.weights[entries], self.own)
+
+    def times(self, source: Tensor, rows: slice, arrive: Callable[[], None] = lambda: None) -> Tensor:
+        """[rows, d] = these rows x source; `arrive` is called when the halo rows of `source` must be there."""
+        if self._halves is None:
+            arrive()
+            return aggregate(self._block(rows), source)
+        interior, boundary = self._halves
+        product = aggregate(interior._block(rows), source)
+        arrive()
+        block = boundary._block(rows)
+        reached = torch.nonzero(block.offsets.diff()).flatten()
+        if reached.numel():
+            offsets = torch.cat([block.offsets[reached], block.offsets[-1:]])
+            product.index_add_(0, reached, aggregate(RowBlock(offsets, block.columns, block.weights), source))
+        return product
+
+    @cached_property
+    def _halves(self) -> tuple[Matrix, Matrix] | None:
+        halo = self.columns >= self.own
+        return (self.keep(~halo), self.keep(halo)) if bool(halo.any()) else None
+
+    def _block(self, rows: slice) -> RowBlock:
+        offsets = self.indptr[rows.start : rows.stop + 1]
+        entries = slice(int(offsets[0]), int(offsets[-1]))
+        return RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
 
 
 class Shard:
@@ -189,6 +211,7 @@ class Shard:
             torch.from_numpy(indptr.astype(np.int32)).to(self.device),
             torch.from_numpy(columns.astype(np.int32)).to(self.device),
             torch.from_numpy(weights).to(self.device, self.dtype),
+            side.own,
         )
 
 

@@ -26,8 +26,8 @@ class Segment:
 
     inputs: State  # leaves
     leaves: Leaves | None  # what the aggregation before it gathered; None for a stage's first segment
-    outputs: State  # or the loss, at the very end
-    message: Tensor | None  # what the aggregation after it publishes; None for a stage's last segment
+    outputs: State | None = None  # or the loss, at the very end; None: to be computed again in backward
+    message: Tensor | None = None  # what the aggregation after it publishes; None for a stage's last segment
 
 
 class Stage:
@@ -42,9 +42,11 @@ class Stage:
         first_block: int,
         train_vertices: int,
         seed: int,
+        recompute: bool = False,
     ) -> None:
         self.gathers, self.shard, self.encoder, self.decoder = gathers, shard, encoder, decoder
         self.first_block, self.train_vertices, self.seed = first_block, train_vertices, seed
+        self.recompute = recompute  # keep only what segments start from: less memory, more time
         self._segments: dict[int | None, list[Segment]] = {}
         self._epoch = 0
 
@@ -59,22 +61,17 @@ class Stage:
 
     def forward(self, slot: int | None, received: State) -> State:
         """One slot through all blocks of this stage; the last stage returns its share of the loss."""
-        inputs = tuple(_leaf(t) for t in received)
-        self._seed_dropout(slot, self.first_block - 1)
-        outputs = self._encode(slot, inputs)
-        segments = [Segment(inputs, None, outputs, self.blocks[0].message(outputs))]
-        for index, gather in enumerate(self.gathers):
-            message = segments[-1].message
-            assert message is not None
-            leaves = gather.read(slot, message.detach())
-            inputs = tuple(_leaf(t) for t in outputs)
-            self._seed_dropout(slot, self.first_block + index)
-            outputs = gather.apply(slot, leaves, inputs)
-            last = index == len(self.gathers) - 1
-            if last and self.decoder is not None:
-                outputs = (self._loss(slot, self.decoder(outputs)),)
-            message = None if last else self.blocks[index + 1].message(outputs)
-            segments.append(Segment(inputs, leaves, outputs, message))
+        segments: list[Segment] = []
+        outputs, leaves = received, None
+        for index in range(len(self.gathers) + 1):
+            segment = Segment(tuple(_leaf(t) for t in outputs), leaves)
+            with torch.set_grad_enabled(not self.recompute):
+                outputs, message = self._run(index, slot, segment)
+            if not self.recompute:
+                segment.outputs, segment.message = outputs, message
+            segments.append(segment)
+            if message is not None:
+                leaves = self.gathers[index].read(slot, message.detach())
         self._segments[slot] = segments
         return tuple(t.detach() for t in outputs)
 
@@ -84,11 +81,26 @@ class Stage:
         segments = self._segments.pop(slot)
         while segments:
             segment = segments.pop()
+            if segment.outputs is None:
+                segment.outputs, segment.message = self._run(len(segments), slot, segment)
             _backward(segment, gradients, message_gradient)
             gradients = tuple(t.grad for t in segment.inputs)
             if segment.leaves is not None:
                 message_gradient = self.gathers[len(segments) - 1].gradient(slot, segment.leaves)
         return gradients
+
+    def _run(self, index: int, slot: int | None, segment: Segment) -> tuple[State, Tensor | None]:
+        """Segment `index`: the update of the block before it and the message of the one after it."""
+        self._seed_dropout(slot, self.first_block + index)
+        if segment.leaves is None:
+            outputs = self._encode(slot, segment.inputs)
+        else:
+            outputs = self.gathers[index - 1].apply(slot, segment.leaves, segment.inputs)
+        if index < len(self.gathers):
+            return outputs, self.gathers[index].block.message(outputs)
+        if self.decoder is not None:
+            outputs = (self._loss(slot, self.decoder(outputs)),)
+        return outputs, None
 
     @torch.no_grad()
     def exact_forward(self, received: State, fill_history: bool = False) -> State:
@@ -117,7 +129,7 @@ class Stage:
 
     def _seed_dropout(self, slot: int | None, block: int) -> None:
         """Random numbers depend on the epoch, the block and the slot only: a resumed run draws the same ones."""
-        key = hash((self.seed, self._epoch, block + 1, 0 if slot is None else slot + 1, self.shard.way))
+        key = hash((self.seed, self._epoch, block, 0 if slot is None else slot + 1, self.shard.way))
         generator = torch.default_generator
         if self.shard.device.type == "cuda":
             generator = torch.cuda.default_generators[self.shard.device.index]
@@ -129,7 +141,8 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 def _backward(segment: Segment, gradients: Gradients, message_gradient: Tensor | None) -> None:
+    assert segment.outputs is not None
     roots = list(zip((*segment.outputs, segment.message), (*gradients, message_gradient), strict=True))
-    live = [(t, g) for t, g in roots if t is not None and g is not None and t.requires_grad]
+    live = [(t, g.to(t.dtype)) for t, g in roots if t is not None and g is not None and t.requires_grad]
     if live:
         torch.autograd.backward([t for t, _ in live], [g for _, g in live])
