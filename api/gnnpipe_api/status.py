@@ -31,8 +31,8 @@ class Condition(StatusPart):
     """Whether the condition holds."""
     reason: str
     """One word why, for programs."""
-    message: str = ""
-    """One sentence why, for people."""
+    message: str | None = None
+    """One sentence why, for people; left out where there is nothing to add."""
     last_transition_time: datetime
     """When status last changed."""
     observed_generation: int

@@ -31,7 +31,7 @@ def tell(
                 type=kind,
                 status=value,  # type: ignore[arg-type]  # the checker does not narrow a choice of literals
                 reason=why,
-                message=words,
+                message=words or None,
                 last_transition_time=changed,
                 observed_generation=generation,
             )

@@ -26,12 +26,15 @@ class Progress:
     seconds_per_epoch: float | None = None
     eta_seconds: float | None = None
     bubble: float | None = None
+    bubble_ideal: float | None = None
     bytes_per_epoch: dict[str, float] = field(default_factory=dict)  # by kind
 
 
 def read_progress(raw: Mapping[str, Any]) -> Progress:
     """From /progress. Lenient: a trainer of another version must not break the operator."""
     accuracy = raw.get("accuracy")
+    waited = raw.get("bubble")
+    bubble = waited if isinstance(waited, dict) else {"measured": waited}
     sent = raw.get("bytesPerEpoch")
     epoch, epochs = _number(raw.get("epoch")), _number(raw.get("epochs"))
     pace, eta = _number(raw.get("secondsPerEpoch")), _number(raw.get("etaSeconds"))
@@ -42,7 +45,8 @@ def read_progress(raw: Mapping[str, Any]) -> Progress:
         accuracy=_accuracy(accuracy) if isinstance(accuracy, dict) else None,
         seconds_per_epoch=None if pace is None else round(pace, 3),
         eta_seconds=None if eta is None else round(eta),
-        bubble=_number(raw.get("bubble")),
+        bubble=_number(bubble.get("measured")),
+        bubble_ideal=_number(bubble.get("ideal")),
         bytes_per_epoch={k: n for k, v in sent.items() if (n := _number(v)) is not None}
         if isinstance(sent, dict)
         else {},
@@ -81,13 +85,12 @@ def with_progress(
 
 def _flattened(result: Mapping[str, Any]) -> dict[str, Any]:
     """result.json in the words of /progress."""
-    seconds, bubble = result.get("seconds"), result.get("bubble")
+    seconds = result.get("seconds")
     return {
         **result,
         "epoch": result.get("epochs"),
         "secondsPerEpoch": seconds.get("epochMedian") if isinstance(seconds, dict) else None,
         "etaSeconds": 0,
-        "bubble": bubble.get("measured") if isinstance(bubble, dict) else bubble,
     }
 
 

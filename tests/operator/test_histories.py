@@ -261,10 +261,10 @@ class Histories(RuleBasedStateMachine):
             wake = self.runner.run(self.reconciler.reconcile(KEY))
             self.watch()
             status = self.cluster.job.status
-            if wake and status.phase != "Running":
-                self.cluster.now = max(self.cluster.now, wake)
             if status.finished or status.phase == "Running":
                 break
+            if wake:
+                self.cluster.now = max(self.cluster.now, wake)
         self.check_the_end()
 
     def kubelet(self) -> None:
