@@ -46,12 +46,19 @@ def draw_schedule(
 
 
 def draw_run(path: Path, real: Sequence[Row], ideal: Sequence[Row], title: str, label: str = "rank") -> None:
-    """An epoch as it really ran, above the ideal one."""
+    """An epoch as it really ran, above the ideal one; both on the same scale, in seconds."""
     panels = [
-        (list(real), f"{title}: {1000 * makespan(list(real)):.1f} ms, {_idle(real)}"),
-        (list(ideal), f"the same schedule if every slot took the same time: {_idle(ideal)}"),
+        (list(real), f"{title}: {_milliseconds(real)}, {_idle(real)}"),
+        (
+            list(ideal),
+            f"the same work, evenly spread, sent in no time: {_milliseconds(ideal)}, {_idle(ideal)}",
+        ),
     ]
-    save(figure_of(panels, label), path)
+    figure = figure_of(panels, label)
+    longest = max(makespan(rows) for rows, _ in panels)
+    for chart in figure.axes:
+        chart.set_xlim(0, longest)
+    save(figure, path)
 
 
 def figure_of(panels: Sequence[tuple[list[Row], str]], label: str = "stage") -> Figure:
@@ -122,8 +129,12 @@ def _legend(panels: Sequence[tuple[list[Row], str]]) -> list[Patch]:
     if any("(" in span.name for span in spans):
         patches.append(Patch(color=TRANSFER, label="send"))
     if any(not is_work(span) and "(" not in span.name for span in spans):
-        patches.append(Patch(color=OTHER, label="other"))
+        patches.append(Patch(color=OTHER, label="waiting for other ways"))
     return [*patches, Patch(color=IDLE, label="idle")]
+
+
+def _milliseconds(rows: Sequence[Row]) -> str:
+    return f"{1000 * makespan(list(rows)):.1f} ms"
 
 
 def _idle(rows: Sequence[Row]) -> str:

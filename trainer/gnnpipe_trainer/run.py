@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.checkpoint.files import Damaged, found, read_manifest
-from gnnpipe_trainer.endings import STARTED
+from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph, mirrors_for
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
@@ -26,7 +28,6 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
-SCRATCH = ".run"  # in the output folder, while a run is under way
 
 
 def run_job(
@@ -42,9 +43,13 @@ def run_job(
     except (BadGraph, BadModel) as mistake:
         show_error(str(mistake))
         return ExitCode.INVALID
-    if fresh:
-        start_over(out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        if fresh:
+            start_over(out)
+        (out / "full-batch" if compare else out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        show_error(f"--out: {out} cannot be used ({error.strerror}); name another folder")
+        return ExitCode.INVALID
     code, result = _train(job, plan, out, manifest_folder, view)
     if code != ExitCode.DONE or result is None:
         return code
@@ -80,14 +85,8 @@ def _train(
     if done is not None:
         view.note(f"{out} holds this run, finished after {done['epochs']} epochs; --fresh starts over.")
         return ExitCode.DONE, done
-    out.mkdir(parents=True, exist_ok=True)
-    scratch = out / SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed outright
-    scratch.mkdir()
-    try:
-        return _train_in(scratch, job, plan, out, folder, view)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=out, ignore_cleanup_errors=True) as scratch:
+        return _train_in(Path(scratch), job, plan, out, folder, view)
 
 
 def _train_in(
@@ -102,10 +101,11 @@ def _train_in(
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches this process only, which then asks the agent to stop
+            env={**os.environ, PARENT: str(os.getpid())},
         )
     view.start(job, plan)
     try:
-        with stop_politely(agent, view):
+        with stop_politely(agent, view) as asked:
             start = await_start(scratch, agent)
             for warning in start["warnings"]:
                 view.note(warning)
@@ -120,9 +120,9 @@ def _train_in(
         view.finish()
     outcome = scratch / "outcome.txt"
     sentence = outcome.read_text() if outcome.exists() else ""
-    if code == ExitCode.PREEMPTED:
+    if code == ExitCode.PREEMPTED or (asked and code < 0):
         view.note(f"Stopped; run it again with --out {out} to go on.")
-        return code, None
+        return ExitCode.PREEMPTED, None
     if code != ExitCode.DONE:
         show_error(f"{sentence or 'training ended unexpectedly'}; the log is {out / 'train.log'}")
         return (code if code in set(ExitCode) else ExitCode.FAILED), None
@@ -130,19 +130,21 @@ def _train_in(
 
 
 @contextmanager
-def stop_politely(agent: subprocess.Popen[bytes], view: LiveView) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the ranks to write a checkpoint and stop; asked twice, they are killed."""
-    asked = False
+def stop_politely(agent: subprocess.Popen[bytes], view: LiveView) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM ask the ranks to write a checkpoint and stop; asked twice, they are killed.
+
+    Yields the signals that have come so far.
+    """
+    asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        view.note("Stopping now" if asked else "Stopping: writing a checkpoint. Once more stops at once")
+        view.note("Stopping at once" if asked else "Stopping: writing a checkpoint. Once more stops at once")
         agent.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
-        asked = True
+        asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -197,7 +199,6 @@ def start_over(out: Path) -> None:
     """Remove what runs leave in their folder, and nothing else that may be there."""
     for name in ("result.json", "epochs.jsonl", "model.pt", "train.log"):
         (out / name).unlink(missing_ok=True)
-    for name in ("checkpoints", SCRATCH):
-        shutil.rmtree(out / name, ignore_errors=True)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
     if (out / "full-batch").is_dir():
         start_over(out / "full-batch")

@@ -6,6 +6,7 @@ manifest -> graph -> model -> engine -> [epoch, step, evaluate] -> report. Every
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,30 +18,43 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.checkpoint.resume import Identity, agree_on_start
 from gnnpipe_trainer.checkpoint.saver import Saver
 from gnnpipe_trainer.checkpoint.state import TrainingState
+from gnnpipe_trainer.endings import STOP
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.sources import fingerprint
+from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.store import job_store
+from gnnpipe_trainer.trace import recorder_here
+from gnnpipe_trainer.vote import StopVote
 from gnnpipe_trainer.weights import Best, collect_model, stage_state
 
 
-def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path | None = None) -> bool:
-    """Train as the rank that torch.distributed says this process is; False if it was asked to stop before the end."""
+def train(
+    job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path, graph_is_there: Callable[[], None]
+) -> bool:
+    """Train as the rank that torch.distributed says this process is; False if it stopped early because it was asked to.
+
+    `scratch` is the launcher's folder, through which it may ask. `graph_is_there` is called once the long work
+    before training, which may keep a rank from answering, is behind it.
+    """
     training = job.spec.training
     plan = make_plan(job)
     topology = Topology(plan.stages, plan.ways, dist.get_rank())
     device = pick_device(training)
     graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
+    graph_is_there()
     torch.manual_seed(training.seed)
     model = build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
     groups = make_groups(topology, training.stall_timeout_seconds)
     engine = Engine(job, plan, graph, model, topology, groups, device)
     optimizer = make_optimizer(training, engine.parameters)
     reporter = Reporter(job, plan, topology, groups.control, out)
+    meter = Meter.here(topology, training.epochs)
+    engine.traffic.recorder = recorder_here(topology.rank)
     best = Best(stage_state(engine, topology.stage))
     identity = Identity(job, plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash)
     state = TrainingState(engine, optimizer, best)
@@ -55,10 +69,12 @@ def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path | Non
 
     start = agree_on_start(identity, saver.checkpoints, groups.control)
     start.apply(state, reporter)
-    if scratch is not None and topology.rank == 0:
+    if topology.rank == 0:
         start.announce(scratch)
+    vote = StopVote(groups.control, (scratch / STOP).exists)
+    stopped = vote.stop_now()
     for epoch in range(start.epoch, training.epochs):
-        if gave_up(training, epoch - 1, best):
+        if stopped or gave_up(training, epoch - 1, best):
             break
         began = time.perf_counter()
         times = engine.train_epoch(epoch)
@@ -70,9 +86,15 @@ def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path | Non
             best.offer(epoch, accuracy)
             reporter.evaluated(epoch, accuracy)
         ends = epoch + 1 == training.epochs or gave_up(training, epoch, best)
-        if saver.is_due(epoch) or ends:
+        stopped = vote.stop_after_epoch() and not ends
+        if saver.is_due(epoch) or ends or stopped:
             save(epoch)
+    vote.close()
     saver.wait()
+    if stopped:
+        reporter.settle()
+        dist.barrier(group=groups.control)  # nobody leaves before rank 0 has the checkpoint whole
+        return False
     best.restore()
     weights = collect_model(model, engine, groups.control)
     reporter.finish(best, weights)
