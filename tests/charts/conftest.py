@@ -1,14 +1,16 @@
-"""Helm and promtool as real binaries."""
+"""Helm, promtool and an API server, all real."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from harness import binaries
+from harness.controlplane import ControlPlane
 from harness.debian import Apt
 from harness.errors import NoCluster
 from harness.fixtures import skip_or_fail
@@ -27,6 +29,18 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
         skip_or_fail(str(error))
         raise
     return Helm(binary, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def chart_cluster() -> Iterator[ControlPlane]:
+    """A control plane apart from the other rooms': the definition is the cluster's, and comes and goes here."""
+    try:
+        running = ControlPlane(scheduler=False).start()
+    except NoCluster as error:
+        skip_or_fail(str(error))
+        raise
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import yaml
 from harness.controlplane import ControlPlane
-from harness.errors import NoCluster
-from harness.fixtures import skip_or_fail
 from harness.kubectl import Kubectl, KubectlError
 from harness.processes import poll
 from rendered_chart import CHART, Helm
@@ -65,25 +63,13 @@ class Release:
             return False
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Kubectl]:
-    """A control plane of its own: the definition is the cluster's, and these tests come and go with it."""
-    try:
-        running = ControlPlane(scheduler=False).start()
-    except NoCluster as error:
-        skip_or_fail(str(error))
-        raise
-    yield running.kubectl
-    running.stop()
-
-
 @pytest.fixture
-def release(helm: Helm, cluster: Kubectl) -> Iterator[Release]:
-    made = Release(helm, cluster)
+def release(helm: Helm, chart_cluster: ControlPlane) -> Iterator[Release]:
+    made = Release(helm, chart_cluster.kubectl)
     yield made
     if "gnnpipe" in made.run("list", "--short"):
         made.run("uninstall", "gnnpipe")
-    cluster("delete", "crd", "--all", "--wait=true")
+    made.kubectl("delete", "crd", "--all", "--wait=true")
     gone = poll(lambda: made.objects() == set(), 30, every=0.3)
     assert gone, f"left behind: {made.objects()}"
 
@@ -140,8 +126,8 @@ def test_the_operators_account_can_run_jobs_everywhere_and_read_secrets_nowhere(
         assert release.may("patch", "gnnpipejobs.gnnpipe.io/status", namespace)
         assert not release.may("get", "secrets", namespace)
         assert not release.may("create", "pods/exec", namespace)
-    assert release.may("update", "leases.coordination.k8s.io", NAMESPACE)
-    assert not release.may("update", "leases.coordination.k8s.io", "default")
+    assert release.may("create", "leases.coordination.k8s.io", NAMESPACE)
+    assert not release.may("create", "leases.coordination.k8s.io", "default")
 
 
 def test_in_namespaced_mode_the_account_can_do_nothing_elsewhere(release: Release) -> None:

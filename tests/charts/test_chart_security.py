@@ -41,7 +41,7 @@ def test_no_rule_has_a_star_or_speaks_of_secrets(helm: Helm, scope: dict[str, An
 @pytest.mark.parametrize("scope", SCOPES, ids=["cluster", "namespaced"])
 def test_the_operator_may_do_just_this(helm: Helm, scope: dict[str, Any]) -> None:
     assert operator_verbs(helm.render(scope), "Role" if scope else "ClusterRole") == {
-        "gnnpipe.io/gnnpipejobs": {"get", "list", "watch", "patch", "delete"},
+        "gnnpipe.io/gnnpipejobs": {"list", "watch", "delete"},
         "gnnpipe.io/gnnpipejobs/status": {"patch"},
         "/pods": {"get", "list", "watch", "create", "delete"},
         "/services": {"get", "create"},
