@@ -104,8 +104,8 @@ class Meter:
         self._hand_over(now=True)
 
     def checkpointed(self, seconds: float) -> None:
-        """How long training was held up, or the writing took where it went on meanwhile."""
-        self.figures.checkpoint_seconds = seconds
+        """How long the last checkpoint took to write; 0 where there was none yet."""
+        self.figures.checkpoint_seconds = seconds or None
 
     def close(self, line: dict[str, Any] | None) -> None:
         self.figures.eta_seconds = 0.0

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +25,7 @@ from gnnpipe_trainer.graph.cache import chunked_graph, mirrors_for
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.trace import profiled
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
@@ -50,7 +51,8 @@ def run_job(
     except OSError as error:
         show_error(f"--out: {out} cannot be used ({error.strerror}); name another folder")
         return ExitCode.INVALID
-    code, result = _train(job, plan, out, manifest_folder, view)
+    with profiled(out, job, plan) if profile else nullcontext():
+        code, result = _train(job, plan, out, manifest_folder, view)
     if code != ExitCode.DONE or result is None:
         return code
     reference = None
