@@ -56,6 +56,13 @@ def build_image(
         return _save(tag, archive)
 
 
+def project_image(project: Path, name: str, tag: str) -> Path:
+    """docker/NAME.Dockerfile of this project ("operator" or "trainer"), as `build_image` returns it."""
+    shared = ("api", name, "docker", "pyproject.toml", "constraints.txt", "README.md")
+    dockerfile = project / "docker" / f"{name}.Dockerfile"
+    return build_image(dockerfile, tag, context=project, inputs=[project / each for each in shared])
+
+
 def base_archive() -> Path:
     """The base as a docker-archive: Debian's minimum with Python, made once (about 90 s)."""
     if os.geteuid() != 0:

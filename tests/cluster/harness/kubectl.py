@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .processes import NO_PROXY
+
 
 class KubectlError(Exception):
     """kubectl said no; the message is what it said."""
@@ -33,7 +35,7 @@ class Kubectl:
             text=True,
             timeout=timeout_seconds,
             check=False,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            env={**os.environ, **NO_PROXY, "KUBECONFIG": str(self.kubeconfig)},
         )
         if done.returncode != 0:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from .errors import StartFailed
 
 LOG_TAIL_LINES = 15
+NO_PROXY = {"NO_PROXY": "*", "no_proxy": "*"}  # all parts of a cluster are on this machine
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **NO_PROXY, **(environment or {})},
             start_new_session=True,
         )
     child.returncode = 0  # `reap` waits for it, not subprocess: keeps its destructor from warning
