@@ -14,6 +14,10 @@ from pathlib import Path
 LOST_PEER_EXIT = 70  # another rank is the cause, this one noticed
 HUNG_PEER_EXIT = 71  # another rank does not answer; the sentence names it
 
+PARENT = "GNNPIPE_PARENT"  # environment: process id of whoever started this process
+
+SCRATCH_PREFIX = ".run-"  # a local launch's scratch folder, inside the run's output folder
+
 # Files in the launch's scratch folder.
 STOP = "stop"  # the launcher was asked to stop; ranks write a checkpoint and leave
 STOPPED = "stopped"  # the ranks here have done so
@@ -33,6 +37,10 @@ def die_with_parent(end: signal.Signals) -> None:
     """If the process that started this one is killed outright, this one is sent `end`."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, end)
-    expected = os.environ.get("GNNPIPE_PARENT")
-    if expected is not None and os.getppid() != int(expected):
+    if not parent_lives(os.environ.get(PARENT)):
         os.kill(os.getpid(), end)  # it died before it could be watched
+
+
+def parent_lives(parent: str | None) -> bool:
+    """`parent` is its process id; None where nobody said it."""
+    return parent is None or os.getppid() == int(parent)

@@ -6,19 +6,37 @@ A laptop has one launch with all ranks; a cluster has one launch per pod, with s
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+from filelock import FileLock, Timeout
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gnnpipe_api.contract import ExitCode
-from gnnpipe_trainer.worker import LOST_PEER_EXIT
+from gnnpipe_trainer.endings import (
+    HUNG_PEER_EXIT,
+    LOST_PEER_EXIT,
+    PARENT,
+    SCRATCH_PREFIX,
+    STOP,
+    STOPPED,
+    die_with_parent,
+    parent_lives,
+    sentence_file,
+)
 
 SHUTDOWN_SECONDS = 5  # once one rank has failed the others have nothing left to save
+LOCK_PATIENCE_SECONDS = 45  # a run that is just stopping may hold the folder so long
 
 
 @dataclass(frozen=True)
@@ -51,19 +69,50 @@ def launch(place: Place, manifest: Path, out: Path, folder: Path, scratch: Path)
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
         shutdown_timeout=SHUTDOWN_SECONDS,
+        signals_to_handle="SIGQUIT",  # the others are for _pass_on_stop
         **_rendezvous(place),
     )
     _set_rank_environment(place.ranks_here)
     try:
-        elastic_launch(config, sys.executable)(*arguments)
+        with _pass_on_stop(scratch):
+            elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         return _explain(error.failures, scratch, place)
+    if (scratch / STOPPED).exists():
+        return Outcome(
+            ExitCode.PREEMPTED, "was asked to stop; it wrote a checkpoint and will go on from there"
+        )
     return Outcome(ExitCode.DONE)
 
 
-def _rendezvous(place: Place) -> dict[str, object]:
+@contextmanager
+def _pass_on_stop(scratch: Path) -> Iterator[None]:
+    """SIGTERM, Ctrl-C and a closed terminal are a word to the ranks, who write a checkpoint and leave.
+
+    It is a file and not a signal: the agent itself ends ranks by SIGTERM when another has failed, and those
+    have nothing to wait for.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        (scratch / STOP).touch()
+
+    here = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if here else ()
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _rendezvous(place: Place) -> dict[str, Any]:
     if place.machines == 1:
-        return {"rdzv_backend": "c10d", "rdzv_endpoint": f"127.0.0.1:{place.master_port}", "local_addr": "127.0.0.1"}
+        return {
+            "rdzv_backend": "c10d",
+            "rdzv_endpoint": f"127.0.0.1:{place.master_port}",
+            "local_addr": "127.0.0.1",
+        }
     return {
         "rdzv_backend": "static",
         "rdzv_endpoint": f"{place.master_address}:{place.master_port}",
@@ -73,6 +122,7 @@ def _rendezvous(place: Place) -> dict[str, object]:
 
 def _set_rank_environment(ranks_here: int) -> None:
     """Threads are shared out; large buffers are kept by the allocator instead of being mapped anew each time."""
+    os.environ[PARENT] = str(os.getpid())
     threads = max(1, (os.cpu_count() or 1) // ranks_here)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
@@ -82,24 +132,27 @@ def _set_rank_environment(ranks_here: int) -> None:
 def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:
     """The failure that caused the others, in a sentence that names its rank."""
     rank, failure = min(failures.items(), key=lambda item: (_blame(item[1]), item[0]))
-    stage = f"rank {rank}" if place.ranks_here == 1 else f"rank {rank} of {place.ranks_here * place.machines}"
-    said = scratch / f"rank{rank}.txt"
-    sentence = said.read_text() if said.exists() else _by_code(failure.exitcode)
+    name = f"rank {rank} of {place.ranks_here * place.machines}"
+    said = sentence_file(scratch, rank)
+    sentence = said.read_text() if said.exists() else ""
     if failure.exitcode == ExitCode.INVALID:
         return Outcome(ExitCode.INVALID, sentence)
-    return Outcome(
-        failure.exitcode if failure.exitcode == ExitCode.PREEMPTED else ExitCode.FAILED,
-        f"{stage} {sentence}" if not said.exists() or failure.exitcode == LOST_PEER_EXIT else f"{stage}: {sentence}",
-    )
+    if not sentence or failure.exitcode < 0:
+        return Outcome(ExitCode.FAILED, f"{name} {_by_code(failure.exitcode)}")
+    if failure.exitcode == HUNG_PEER_EXIT:
+        return Outcome(ExitCode.FAILED, sentence)
+    return Outcome(ExitCode.FAILED, f"{name}: {sentence}")
 
 
 def _blame(failure: ProcessFailure) -> int:
-    """Lower is nearer to the cause: a wrong manifest, a killed process, an error, a lost neighbour."""
-    if failure.exitcode == ExitCode.INVALID:
+    """Lower is nearer to the cause: a wrong manifest, a hung rank, a killed one, an error, a lost neighbour."""
+    if failure.exitcode in (ExitCode.INVALID, HUNG_PEER_EXIT):
         return 0
+    if failure.exitcode == -signal.SIGTERM:  # by the agent, because another one failed
+        return 4
     if failure.exitcode < 0:
         return 1
-    return 3 if failure.exitcode in (LOST_PEER_EXIT, ExitCode.PREEMPTED) else 2
+    return 3 if failure.exitcode == LOST_PEER_EXIT else 2
 
 
 def _by_code(code: int) -> str:
@@ -112,11 +165,27 @@ def _by_code(code: int) -> str:
 
 def main() -> int:
     """`python -m gnnpipe_trainer.launch RANKS MANIFEST OUT FOLDER SCRATCH`: a local run's agent process."""
+    parent = os.environ.get(PARENT)
+    die_with_parent(signal.SIGTERM)
     ranks, *paths = sys.argv[1:]
     manifest, out, folder, scratch = map(Path, paths)
-    outcome = launch(Place(int(ranks)), manifest, out, folder, scratch)
+    try:
+        with FileLock(out / ".lock", timeout=LOCK_PATIENCE_SECONDS):
+            _clear_away_scratch(out, but=scratch)
+            outcome = launch(Place(int(ranks)), manifest, out, folder, scratch)
+    except Timeout:
+        outcome = Outcome(ExitCode.INVALID, f"another run is using {out}; wait for it or name another --out")
     (scratch / "outcome.txt").write_text(outcome.sentence)
+    if not parent_lives(parent):
+        shutil.rmtree(scratch, ignore_errors=True)  # whoever started this run is gone and cannot
     return outcome.code
+
+
+def _clear_away_scratch(out: Path, but: Path) -> None:
+    """Of runs that were killed outright, agent and all. The caller holds the lock."""
+    for left in out.glob(f"{SCRATCH_PREFIX}*/"):
+        if left.name != but.name:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 if __name__ == "__main__":

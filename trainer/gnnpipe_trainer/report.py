@@ -149,8 +149,13 @@ class Reporter:
         self._ranks = [RankReport(*row.tolist()) for row in gathered]
         line = self._make_line(epoch, accuracy)
         self._lines.append(line)
-        with (self.out / "epochs.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with (self.out / "epochs.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:  # a full disk must not end the training
+            log.warning(
+                "The line of epoch %d could not be written (%s); training goes on", epoch, error.strerror
+            )
 
     def _make_line(self, epoch: int, accuracy: Accuracy | None) -> dict[str, Any]:
         ranks = self._ranks

@@ -36,69 +36,94 @@ from gnnpipe_trainer.weights import Best, collect_model, stage_state
 def train(
     job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path, graph_is_there: Callable[[], None]
 ) -> bool:
-    """Train as the rank that torch.distributed says this process is; False if it stopped early because it was asked to.
+    """Train as the rank that torch.distributed says this process is; False if it was asked to stop, and did.
 
-    `scratch` is the launcher's folder, through which it may ask. `graph_is_there` is called once the long work
-    before training, which may keep a rank from answering, is behind it.
+    `scratch` is the launcher's folder, through which it asks. `graph_is_there` is called once the long work
+    before training, which may keep a rank from answering others, is behind it.
     """
     training = job.spec.training
-    plan = make_plan(job)
-    topology = Topology(plan.stages, plan.ways, dist.get_rank())
-    device = pick_device(training)
-    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
-    graph_is_there()
-    torch.manual_seed(training.seed)
-    model = build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
-    groups = make_groups(topology, training.stall_timeout_seconds)
-    engine = Engine(job, plan, graph, model, topology, groups, device)
-    optimizer = make_optimizer(training, engine.parameters)
-    reporter = Reporter(job, plan, topology, groups.control, out)
-    meter = Meter.here(topology, training.epochs)
-    engine.traffic.recorder = recorder_here(topology.rank)
-    best = Best(stage_state(engine, topology.stage))
-    identity = Identity(job, plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash)
-    state = TrainingState(engine, optimizer, best)
-    saver = Saver(
-        out / "checkpoints", job.spec.checkpoint, topology, job_store(), training.stall_timeout_seconds
-    )
-
-    def save(epoch: int) -> None:
-        reporter.settle()
-        saver.wait()
-        saver.save(epoch, state.copies(), identity.content(epoch, best, reporter))
-
-    start = agree_on_start(identity, saver.checkpoints, groups.control)
-    start.apply(state, reporter)
-    if topology.rank == 0:
+    rank = Rank(job, out, manifest_folder, graph_is_there)
+    start = agree_on_start(rank.identity, rank.saver.checkpoints, rank.groups.control)
+    start.apply(rank.state, rank.reporter)
+    if rank.topology.rank == 0:
         start.announce(scratch)
-    vote = StopVote(groups.control, (scratch / STOP).exists)
+    vote = StopVote(rank.groups.control, (scratch / STOP).exists)
     stopped = vote.stop_now()
     for epoch in range(start.epoch, training.epochs):
-        if stopped or gave_up(training, epoch - 1, best):
+        if stopped or gave_up(training, epoch - 1, rank.best):
             break
-        began = time.perf_counter()
-        times = engine.train_epoch(epoch)
-        optimizer.step()
-        optimizer.zero_grad()
-        reporter.epoch(epoch, RankReport.of(engine, times, time.perf_counter() - began))
+        rank.train_epoch(epoch)
         if is_evaluated(epoch, training):
-            accuracy = evaluate(engine, groups.control)
-            best.offer(epoch, accuracy)
-            reporter.evaluated(epoch, accuracy)
-        ends = epoch + 1 == training.epochs or gave_up(training, epoch, best)
+            rank.evaluate(epoch)
+        ends = epoch + 1 == training.epochs or gave_up(training, epoch, rank.best)
         stopped = vote.stop_after_epoch() and not ends
-        if saver.is_due(epoch) or ends or stopped:
-            save(epoch)
+        if rank.saver.is_due(epoch) or ends or stopped:
+            rank.save(epoch)
     vote.close()
-    saver.wait()
-    if stopped:
-        reporter.settle()
-        dist.barrier(group=groups.control)  # nobody leaves before rank 0 has the checkpoint whole
-        return False
-    best.restore()
-    weights = collect_model(model, engine, groups.control)
-    reporter.finish(best, weights)
-    return True
+    rank.close(stopped)
+    return not stopped
+
+
+class Rank:
+    """One rank's part of the job, put together, and what it does in an epoch."""
+
+    def __init__(
+        self, job: GNNPipeJob, out: Path, manifest_folder: Path, graph_is_there: Callable[[], None]
+    ) -> None:
+        training, self.plan = job.spec.training, make_plan(job)
+        self.topology = topology = Topology(self.plan.stages, self.plan.ways, dist.get_rank())
+        graph = chunked_graph(job.spec.graph, self.plan.ways, self.plan.chunks, manifest_folder)
+        graph_is_there()
+        torch.manual_seed(training.seed)
+        self.model = build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
+        self.groups = make_groups(topology, training.stall_timeout_seconds)
+        self.engine = Engine(job, self.plan, graph, self.model, topology, self.groups, pick_device(training))
+        self.engine.traffic.recorder = recorder_here(topology.rank)
+        self.optimizer = make_optimizer(training, self.engine.parameters)
+        self.best = Best(stage_state(self.engine, topology.stage))
+        self.reporter = Reporter(job, self.plan, topology, self.groups.control, out)
+        self.meter = Meter.here(topology, training.epochs)
+        self.identity = Identity(
+            job, self.plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash
+        )
+        self.state = TrainingState(self.engine, self.optimizer, self.best)
+        self.saver = Saver(
+            out / "checkpoints", job.spec.checkpoint, topology, job_store(), training.stall_timeout_seconds
+        )
+
+    def train_epoch(self, epoch: int) -> None:
+        start = time.perf_counter()
+        times = self.engine.train_epoch(epoch)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        report = RankReport.of(self.engine, times, time.perf_counter() - start)
+        self.reporter.epoch(epoch, report)
+        self.meter.epoch(epoch, times, report, self.reporter.last_line)
+
+    def evaluate(self, epoch: int) -> None:
+        accuracy = evaluate(self.engine, self.groups.control)
+        self.best.offer(epoch, accuracy)
+        self.reporter.evaluated(epoch, accuracy)
+        self.meter.evaluated(accuracy, self.reporter.last_line)
+
+    def save(self, epoch: int) -> None:
+        """Copy what a checkpoint needs and go on; it is written meanwhile."""
+        self.reporter.settle()
+        self.saver.wait()
+        self.meter.checkpointed(self.saver.counts.seconds)
+        content = self.identity.content(epoch, self.best, self.reporter)
+        self.saver.save(epoch, self.state.copies(), content)
+
+    def close(self, stopped: bool) -> None:
+        """Leave what a run leaves: a whole checkpoint; the results too, unless it was stopped before its end."""
+        self.saver.wait()
+        self.reporter.settle()
+        if stopped:
+            dist.barrier(group=self.groups.control)  # nobody leaves before rank 0 has the checkpoint whole
+        else:
+            self.best.restore()
+            self.reporter.finish(self.best, collect_model(self.model, self.engine, self.groups.control))
+        self.meter.close(self.reporter.last_line)
 
 
 def evaluate(engine: Engine, control: dist.ProcessGroup) -> Accuracy:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import logging
 import os
 import signal
-import sys
-import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,45 +17,58 @@ import torch.distributed as dist
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import TrainingSpec
 from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
+from gnnpipe_trainer.endings import LOST_PEER_EXIT, STOPPED, die_with_parent, pid_file, sentence_file
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.train import train
+from gnnpipe_trainer.watchdog import Watchdog, name_of
 
 log = logging.getLogger("gnnpipe")
 
-LOST_PEER_EXIT = 70  # inside one launch only: another rank is the cause, this one noticed
 LOST_PEER_PATIENCE_SECONDS = 3.0  # time for the agent to see the rank that really died, and to end this one
 
 
-def main() -> int:
-    _die_with_parent()
+def main(arguments_given: Sequence[str] | None = None) -> int:
+    die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is handled by the launcher
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {os.environ['RANK']}: %(message)s")
-    arguments = _arguments()
+    arguments = _arguments(arguments_given)
+    scratch: Path = arguments.scratch
+    pid_file(scratch, int(os.environ["RANK"])).write_text(str(os.getpid()))
     job = parse_job(json.loads(arguments.manifest.read_text()))
+    watchdog: Watchdog | None = None
     try:
         _join(job.spec.training)
-        train(job, arguments.out, arguments.folder, arguments.scratch)
+        plan = make_plan(job)
+        topology = Topology(plan.stages, plan.ways, dist.get_rank())
+        watchdog = Watchdog(job_store(), topology, job.spec.training.stall_timeout_seconds, scratch)
+        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.start)
+        watchdog.stop()
         dist.destroy_process_group()
+        if not finished:
+            (scratch / STOPPED).touch()
         return ExitCode.DONE
     except (BadGraph, BadModel, BadCheckpoint) as mistake:
-        return _fail(arguments.scratch, ExitCode.INVALID, str(mistake))
+        return _fail(scratch, ExitCode.INVALID, str(mistake))
     except dist.DistError as error:  # raised by torch.distributed: a peer went away or did not answer
-        return _lost_peer(arguments.scratch, error)
+        return _lost_peer(scratch, error, watchdog)
     except RuntimeError as error:
         if _is_connection_error(error):
-            return _lost_peer(arguments.scratch, error)
-        return _crash(arguments.scratch, error)
+            return _lost_peer(scratch, error, watchdog)
+        return _crash(scratch, error)
     except Exception as error:
-        return _crash(arguments.scratch, error)
+        return _crash(scratch, error)
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("--manifest", "--out", "--folder", "--scratch"):
         parser.add_argument(name, type=Path, required=True)
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 def _join(training: TrainingSpec) -> None:
@@ -72,14 +83,15 @@ def _crash(scratch: Path, error: Exception) -> int:
     return _fail(scratch, ExitCode.FAILED, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _lost_peer(scratch: Path, error: Exception) -> int:
+def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> int:
     log.warning("Lost another rank: %s", str(error).splitlines()[0])
-    time.sleep(LOST_PEER_PATIENCE_SECONDS)
-    return _fail(scratch, LOST_PEER_EXIT, "lost the connection to another rank")
+    silent = [] if watchdog is None else watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
+    names = ", ".join(name_of(watchdog.topology, rank) for rank in silent) if watchdog else ""
+    return _fail(scratch, LOST_PEER_EXIT, f"lost the connection to {names or 'another rank'}")
 
 
 def _fail(scratch: Path, code: int, sentence: str) -> int:
-    (scratch / f"rank{os.environ['RANK']}.txt").write_text(sentence)
+    sentence_file(scratch, int(os.environ["RANK"])).write_text(sentence)
     return code
 
 
@@ -94,11 +106,8 @@ def _is_connection_error(error: RuntimeError) -> bool:
     return any(word.lower() in str(error).lower() for word in words)
 
 
-def _die_with_parent() -> None:
-    """If the agent is killed outright, so is this rank: nothing is left running."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code != ExitCode.DONE:  # threads may wait for ranks that are gone: nobody waits for them
+        logging.shutdown()
+        os._exit(code)

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 FORMAT = 1  # raise when older checkpoints can no longer be read
 MANIFEST = "manifest.json"
@@ -76,7 +78,7 @@ def write_part(folder: Path, part: str, tensors: dict[str, Tensor]) -> dict[str,
         warnings.simplefilter(
             "ignore"
         )  # that no process group takes part is meant so: ranks write on their own
-        dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(folder / part), no_dist=True)
+        save(dict(tensors), storage_writer=FileSystemWriter(folder / part), no_dist=True)
     return {str(file.relative_to(folder)): digest(file) for file in sorted((folder / part).iterdir())}
 
 
@@ -185,13 +187,13 @@ def load_tensors(checkpoint: Checkpoint, wanted: Callable[[str], bool]) -> dict[
         if tensors:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as in write_part
-                dcp.load(tensors, storage_reader=reader, no_dist=True)
+                load(tensors, storage_reader=reader, no_dist=True)
             loaded.update(tensors)
     return loaded
 
 
-def _parts(checkpoint: Checkpoint) -> Iterator[tuple[dcp.FileSystemReader, dict[str, TensorStorageMetadata]]]:
+def _parts(checkpoint: Checkpoint) -> Iterator[tuple[FileSystemReader, dict[str, TensorStorageMetadata]]]:
     for part in sorted({Path(name).parts[0] for name in checkpoint.content["files"]}):
-        reader = dcp.FileSystemReader(checkpoint.folder / part)
+        reader = FileSystemReader(checkpoint.folder / part)
         known = reader.read_metadata().state_dict_metadata
         yield reader, {n: m for n, m in known.items() if isinstance(m, TensorStorageMetadata)}

@@ -17,8 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import Store
 
 from gnnpipe_api.job import CheckpointSpec
 from gnnpipe_trainer.checkpoint import files
@@ -42,7 +42,7 @@ class Saver:
         checkpoints: Path,
         spec: CheckpointSpec,
         topology: Topology,
-        store: dist.Store,
+        store: Store,
         patience_seconds: float,
     ) -> None:
         """`patience_seconds`: how long rank 0 waits for the other ranks' parts."""

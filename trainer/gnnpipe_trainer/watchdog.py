@@ -1,0 +1,119 @@
+"""Notices a rank that hangs: a stopped process, a machine that is gone, a network that is cut.
+
+Every rank has a thread that counts up a number in the job's store. Rank 0 watches all of them, all watch rank 0,
+and what rank 0 finds it says in the store. So each beat costs a few words per rank, however many ranks there are.
+Waiting in a collective is no sign of life and no sign of death: only the beats count.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+
+from gnnpipe_trainer.endings import HUNG_PEER_EXIT, pid_file, sentence_file
+from gnnpipe_trainer.pipeline.topology import Topology
+
+log = logging.getLogger("gnnpipe")
+
+VERDICT = "verdict"
+
+
+class Watchdog:
+    def __init__(self, store: Store, topology: Topology, timeout_seconds: float, scratch: Path) -> None:
+        self.store, self.topology, self.scratch = store, topology, scratch
+        self.interval = min(1.0, timeout_seconds / 20)
+        self.patience = 0.8 * timeout_seconds  # the rest is for the word to get round
+        self._watched = range(topology.world) if topology.rank == 0 else range(1)
+        self._heard: dict[int, tuple[bytes, float]] = {}  # last beat of each rank, and when it changed
+        self._answered = 0.0  # when the store last did
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        self._answered = time.monotonic()
+        for target in (self._beat, self._watch_store):
+            threading.Thread(target=target, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def silent_ranks(self, seconds: float) -> list[int]:
+        """Who gives no sign of life for so long; for a rank that has lost a connection and wants to say whose."""
+        found: list[int] = []
+
+        def listen() -> None:
+            with suppress(dist.DistError):
+                before = self._beats(range(self.topology.world))
+                time.sleep(seconds)
+                after = self._beats(before.keys())
+                found.extend(rank for rank, beat in before.items() if after.get(rank) == beat)
+
+        listening = threading.Thread(target=listen, daemon=True)
+        listening.start()
+        listening.join(2 * seconds)  # the store may be what is lost
+        return found
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._ended.wait(self.interval):
+            count += 1
+            with suppress(dist.DistError):
+                self.store.set(_key(self.topology.rank), str(count))
+                self._look()
+                self._answered = time.monotonic()
+
+    def _watch_store(self) -> None:
+        """A store that has stopped does not answer at all, so the other thread cannot be the one to notice."""
+        while not self._ended.wait(self.interval):
+            if time.monotonic() - self._answered > self.patience + self.interval:
+                self._leave(f"{name_of(self.topology, 0)}, where all ranks meet, has not answered")
+
+    def _look(self) -> None:
+        if self.store.check([VERDICT]):
+            self._leave(self.store.get(VERDICT).decode())
+        now = time.monotonic()
+        for rank, beat in self._beats(self._watched).items():
+            last, since = self._heard.get(rank, (b"", now))
+            if beat != last:
+                self._heard[rank] = (beat, now)
+            elif now - since > self.patience and rank != self.topology.rank:
+                self._condemn(rank, now - since)
+
+    def _beats(self, ranks: Iterable[int]) -> dict[int, bytes]:
+        """The beats of those that have begun to beat."""
+        begun = [rank for rank in ranks if rank in self._heard or self.store.check([_key(rank)])]
+        return dict(zip(begun, self.store.multi_get([_key(rank) for rank in begun]), strict=True))
+
+    def _condemn(self, rank: int, seconds: float) -> None:
+        sentence = f"{name_of(self.topology, rank)} has not answered for {seconds:.0f} s"
+        self.store.set(VERDICT, sentence)
+        pid = pid_file(self.scratch, rank)
+        if pid.exists():  # on this machine: it must not wake up and write into the next attempt
+            with suppress(OSError, ValueError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+        self._leave(sentence)
+
+    def _leave(self, sentence: str) -> None:
+        """End this process from its watching thread: the main one may be waiting for the rank that hangs."""
+        if self._ended.is_set():
+            return
+        log.error(sentence)
+        sentence_file(self.scratch, self.topology.rank).write_text(sentence)
+        time.sleep(2 * self.interval)  # the verdict is read where this rank's end would be noticed first
+        os._exit(HUNG_PEER_EXIT)
+
+
+def name_of(topology: Topology, rank: int) -> str:
+    return f"rank {rank} (stage {rank // topology.ways})"
+
+
+def _key(rank: int) -> str:
+    return f"alive/{rank}"
