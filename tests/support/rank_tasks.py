@@ -56,3 +56,19 @@ def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
 def _array(parameter: torch.nn.Parameter) -> Any:
     gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return gradient.detach().clone().numpy()
+
+
+def buffer_rows(manifest: dict[str, Any], folder: str) -> int:
+    """Rows of the first history buffer of this rank."""
+    job = parse_job(manifest)
+    plan = make_plan(job)
+    topology = Topology(plan.stages, plan.ways, dist.get_rank())
+    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
+    engine = Engine(job, plan, graph, model, topology, make_groups(topology, 60), torch.device("cpu"))
+    return next(g.history.live.shape[0] for g in engine.stage.gathers if g.history is not None)
+
+
+def cuda_was_initialised(manifest: dict[str, Any], folder: str) -> bool:
+    train_epochs(manifest, folder, 2)
+    return torch.cuda.is_initialized()

@@ -32,6 +32,6 @@ def aggregate(block: RowBlock, source: Tensor) -> Tensor:
         source,
         block.offsets,
         mode="sum",
-        per_sample_weights=block.weights,
+        per_sample_weights=block.weights.to(source.dtype),
         include_last_offset=True,
     )

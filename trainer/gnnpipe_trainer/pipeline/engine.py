@@ -16,7 +16,7 @@ from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.block import Model, State
 from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
 from gnnpipe_trainer.pipeline.freshness import Freshness
-from gnnpipe_trainer.pipeline.gather import ConstantSum, Gather, make_gather
+from gnnpipe_trainer.pipeline.gather import ConstantSum, Gather, WeightedSum, make_gather
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.pipeline.schedule import (
     Action,
@@ -33,7 +33,8 @@ from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import BACKWARD, FORWARD, Channel, Groups, Recorder, Traffic, Ways
 
 RECEIVES_AHEAD = 4  # posted before they are needed, so that a sender never waits for this rank's compute
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}  # of activations
+WEIGHT_DTYPES = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 
 
 @dataclass
@@ -65,11 +66,12 @@ class Engine:
         self.traffic = Traffic()
         self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
         self.shard = Shard(graph, topology.way, self.dtype, device)
-        self.model = model.to(dtype=self.dtype)
+        self.model = model.to(dtype=WEIGHT_DTYPES[job.spec.training.precision])
         for module in self.modules_of(topology.stage):
             module.to(device)
         self.stage = self._make_stage(model, graph)
         self.parameters = self.parameters_of(topology.stage)
+        self.edge_kinds = {g.kind for g in self.stage.gathers if isinstance(g, WeightedSum)}
         self.schedule = epoch_schedule(
             plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward
         )
@@ -82,8 +84,9 @@ class Engine:
         start = time.perf_counter()
         parallelism = self.job.spec.parallelism
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
-        self.stage.start_epoch(epoch, Freshness(self.shard, order))
-        run = _Run(self, order)
+        freshness = Freshness(self.shard, order)
+        self.stage.start_epoch(epoch, freshness)
+        run = _Run(self, order, freshness)
         do = run.do if self.traffic.recorder is None else self._recorded(run.do, epoch, self.traffic.recorder)
         for action in self.schedule:
             do(action)
@@ -164,7 +167,9 @@ class Engine:
         rows = self.shard.inward.rows
         if self.slots == 1:
             return WholeGraph(rows, width, self.dtype, self.device)
-        return History(rows, width, self.job.spec.parallelism.history, self.dtype, self.device)
+        parallelism = self.job.spec.parallelism
+        dtype = torch.bfloat16 if parallelism.history_precision == "bf16" else self.dtype
+        return History(rows, width, parallelism.history, dtype, self.device)
 
     def _make_channels(self) -> dict[tuple[Work, Move], Channel]:
         """One channel per direction and neighbour that the schedule names."""
@@ -203,8 +208,8 @@ class Engine:
 class _Run:
     """One epoch under way."""
 
-    def __init__(self, engine: Engine, order: list[int]) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, order: list[int], freshness: Freshness) -> None:
+        self.engine, self.freshness = engine, freshness
         self.order: list[int | None] = [None] if engine.slots == 1 else list(order)
         self.loss: Tensor | float = 0.0
         self.states: dict[int, State] = {}  # by position: received activations, or those to be sent
@@ -217,9 +222,13 @@ class _Run:
         for work in self._to_post:
             for _ in range(RECEIVES_AHEAD):
                 self._post_next(work)
+        if not engine.topology.is_first:
+            self._sort_out_edges()
 
     def do(self, action: Action) -> None:
         if action.move is Move.RECV:
+            if action.work is Work.INPUT_GRADIENT:
+                self._sort_out_edges()
             self._receive(action)
         elif action.move is Move.SEND:
             self._send(action)
@@ -229,6 +238,10 @@ class _Run:
             self._backward(action.position)
         else:
             self.weight_work.pop(action.position).run()
+
+    def _sort_out_edges(self) -> None:
+        """Fills waiting time: later stages wait for the first slot, the first stage for the first gradient."""
+        self.freshness.prepare(self.engine.edge_kinds)
 
     def _forward(self, position: int) -> None:
         received = self.states.pop(position, ())

@@ -17,13 +17,18 @@ class Freshness:
         self.order = order
         positions = torch.empty(len(order), dtype=torch.int32)
         positions[torch.tensor(order)] = torch.arange(len(order), dtype=torch.int32)
-        self.positions = positions
+        self.positions = positions.to(shard.device)
         self._backward: dict[EdgeWeights, Matrix] = {}
         self._stale_weight: dict[EdgeWeights, Tensor] = {}
 
     @property
     def all_fresh(self) -> bool:
         return len(self.order) == 1
+
+    def prepare(self, kinds: set[EdgeWeights]) -> None:
+        """Sort out the edges now, while this rank would wait anyway, instead of when backward needs them."""
+        for kind in kinds:
+            self.backward_matrix(kind).split()
 
     def fresh_rows(self, slots_of_rows: Tensor, slot: int) -> Tensor:
         """[n] bool for rows that are computed in the given slots ([n])."""

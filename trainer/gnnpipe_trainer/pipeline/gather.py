@@ -75,6 +75,7 @@ class WeightedSum:
         """Own rows are summed while halo rows are still on their way."""
         arrive = publish(self.shard, history, self.ways, slot, message)
         gathered = self.matrix.times(history.live, self.shard.inward.rows_of(slot), arrive)
+        gathered = gathered.to(message.dtype)
         return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
 
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
@@ -156,7 +157,7 @@ class Convolution:
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         publish(self.shard, self.history, self.ways, slot, message)()
         bipartite = self._edges(slot)
-        rows = self.history.live[bipartite.sources]
+        rows = self.history.live[bipartite.sources].to(message.dtype)
         if self.history.spec.mode == "shift" and slot is not None:
             rows[~self.freshness.fresh_rows(bipartite.slots, slot)] += self.history.shift
         return Leaves(None, rows.requires_grad_())

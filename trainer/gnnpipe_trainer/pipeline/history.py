@@ -13,6 +13,8 @@ DRIFT_STRIDE = 8  # drift is measured on every eighth row: enough for a mean, an
 class History:
     """One block's buffer [rows, width]. `push` what a slot turned out to be; read `live` in between.
 
+    The buffer may be narrower than what is pushed (bf16), which halves its memory and the traffic of every sum.
+
     At the end of an epoch the buffer for the next one is ready, because each push has already blended the
     fresh rows into it: nothing is copied, the two buffers change places.
     """
@@ -39,7 +41,7 @@ class History:
 
     def push(self, rows: slice, fresh: Tensor) -> None:
         """Own rows, as they turned out in this epoch."""
-        served = self.live[rows]
+        served, fresh = self.live[rows], fresh.to(self.live.dtype)
         self._measure_drift(served, fresh)
         if self.spec.mode == "shift":
             self._shift_rows += fresh.shape[0]
@@ -48,7 +50,7 @@ class History:
 
     def push_halo(self, rows: slice, fresh: Tensor) -> None:
         """Rows of other ways; their drift and shift are measured where they are at home."""
-        served = self.live[rows]
+        served, fresh = self.live[rows], fresh.to(self.live.dtype)
         if self._next is not None:
             self._blend(served, fresh, out=self._next[rows])
         served.copy_(fresh)

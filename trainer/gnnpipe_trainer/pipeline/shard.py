@@ -110,10 +110,11 @@ class Matrix:
 
     def times(self, source: Tensor, rows: slice, arrive: Callable[[], None] = lambda: None) -> Tensor:
         """[rows, d] = these rows x source; `arrive` is called when the halo rows of `source` must be there."""
-        if self._halves is None:
+        halves = self.split()
+        if halves is None:
             arrive()
             return aggregate(self._block(rows), source)
-        interior, boundary = self._halves
+        interior, boundary = halves
         product = aggregate(interior._block(rows), source)
         arrive()
         block = boundary._block(rows)
@@ -122,6 +123,10 @@ class Matrix:
             offsets = torch.cat([block.offsets[reached], block.offsets[-1:]])
             product.index_add_(0, reached, aggregate(RowBlock(offsets, block.columns, block.weights), source))
         return product
+
+    def split(self) -> tuple[Matrix, Matrix] | None:
+        """Entries in own columns and entries in halo columns; None if there are no halo columns."""
+        return self._halves
 
     @cached_property
     def _halves(self) -> tuple[Matrix, Matrix] | None:
@@ -138,6 +143,7 @@ class Shard:
     """The graph as one rank sees it."""
 
     def __init__(self, graph: ChunkedGraph, way: int, dtype: torch.dtype, device: torch.device) -> None:
+        """`dtype` is that of activations: features, messages, gradients."""
         self.graph, self.way, self.dtype, self.device = graph, way, dtype, device
         bounds = np.asarray(graph.bounds)
         self.inward = Adjacency(graph.indptr, graph.indices, bounds, graph.ways, way)

@@ -6,6 +6,7 @@ autograd. Its inputs are leaves, so that backward can stop there, bring gradient
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -92,24 +93,32 @@ class Stage:
     def _run(self, index: int, slot: int | None, segment: Segment) -> tuple[State, Tensor | None]:
         """Segment `index`: the update of the block before it and the message of the one after it."""
         self._seed_dropout(slot, self.first_block + index)
-        if segment.leaves is None:
-            outputs = self._encode(slot, segment.inputs)
-        else:
-            outputs = self.gathers[index - 1].apply(slot, segment.leaves, segment.inputs)
-        if index < len(self.gathers):
-            return outputs, self.gathers[index].block.message(outputs)
-        if self.decoder is not None:
-            outputs = (self._loss(slot, self.decoder(outputs)),)
-        return outputs, None
+        with self._precision():
+            if segment.leaves is None:
+                outputs = self._encode(slot, segment.inputs)
+            else:
+                outputs = self.gathers[index - 1].apply(slot, segment.leaves, segment.inputs)
+            if index < len(self.gathers):
+                return outputs, self.gathers[index].block.message(outputs).to(self.shard.dtype)
+            if self.decoder is not None:
+                outputs = (self._loss(slot, self.decoder(outputs)),)
+            return outputs, None
+
+    def _precision(self) -> AbstractContextManager[object]:
+        """bf16: weights stay fp32, what torch deems safe is computed in bf16. Else everything has one type."""
+        if self.shard.dtype is not torch.bfloat16:
+            return nullcontext()
+        return torch.autocast(self.shard.device.type, torch.bfloat16)
 
     @torch.no_grad()
     def exact_forward(self, received: State, fill_history: bool = False) -> State:
         """The whole graph through all blocks, layer by layer; the last stage returns the logits."""
-        state = self._encode(None, received)
-        for gather in self.gathers:
-            leaves = gather.read_exact(gather.block.message(state), fill_history)
-            state = gather.apply(None, leaves, state)
-        return state if self.decoder is None else (self.decoder(state),)
+        with self._precision():
+            state = self._encode(None, received)
+            for gather in self.gathers:
+                message = gather.block.message(state).to(self.shard.dtype)
+                state = gather.apply(None, gather.read_exact(message, fill_history), state)
+            return state if self.decoder is None else (self.decoder(state),)
 
     def end_epoch(self) -> None:
         for gather in self.gathers:
@@ -125,7 +134,7 @@ class Stage:
     def _loss(self, slot: int | None, logits: Tensor) -> Tensor:
         rows = self.shard.inward.rows_of(slot)
         mask = self.shard.masks["train"][rows]
-        return loss_sum(logits, self.shard.labels[rows], mask) / self.train_vertices
+        return loss_sum(_at_least_fp32(logits), self.shard.labels[rows], mask) / self.train_vertices
 
     def _seed_dropout(self, slot: int | None, block: int) -> None:
         """Random numbers depend on the epoch, the block and the slot only: a resumed run draws the same ones."""
@@ -134,6 +143,10 @@ class Stage:
         if self.shard.device.type == "cuda":
             generator = torch.cuda.default_generators[self.shard.device.index]
         generator.manual_seed(key & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _at_least_fp32(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype is torch.bfloat16 else logits
 
 
 def _leaf(tensor: Tensor) -> Tensor:
