@@ -22,9 +22,9 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from dashboard import AT_A_GLANCE, ONE_JOB, STATES, Panel
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from panels import AT_A_GLANCE, ONE_JOB, STATES, Panel
 
 log = logging.getLogger("draw_dashboard")
 

@@ -1,6 +1,6 @@
 """Write the parts of the chart that follow from something else: the CRD, the dashboard, the README's table.
 
-Run it after a change of the api, of dashboard.py or of values.yaml; tests/charts fail until it was.
+Run it after a change of the api, of panels.py or of values.yaml; tests/charts fail until it was.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from harness.debian import Apt
 from harness.errors import NoCluster
 from harness.fixtures import skip_or_fail
 
-# rendered_chart.py beside this file; generate.py and dashboard.py, which are scripts and in no package.
+# rendered_chart.py beside this file; generate.py and its like, which are scripts and in no package.
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "charts")]
 
 from rendered_chart import Helm

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboard import stage_state
 from example_series import SCRAPE_SECONDS, all_series
+from panels import stage_state
 from rendered_chart import CHART, Helm
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dashboard import AT_A_GLANCE, ONE_JOB, Panel
 from draw_dashboard import Question, draw
 from example_series import SCRAPE_SECONDS, SCRAPES, as_open_metrics
 from harness.processes import await_ready, free_ports, start
+from panels import AT_A_GLANCE, ONE_JOB, Panel
 
 START = int(time.time()) - 2 * SCRAPES * SCRAPE_SECONDS
 END = START + (SCRAPES - 1) * SCRAPE_SECONDS
