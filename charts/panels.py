@@ -173,7 +173,7 @@ ONE_JOB = [
     Panel(
         "Bytes per epoch by kind",
         "timeseries",
-        [(f"gnnpipe_job_comm_bytes_per_epoch{{{ONE}}}", "{{kind}}")],
+        [(f'gnnpipe_job_comm_bytes_per_epoch{{{ONE},kind!="total"}}', "{{kind}}")],
         unit="bytes",
         stacked=True,
     ),
