@@ -104,9 +104,12 @@ class Reporter:
         self._lines = [] if last_line is None else [*read_lines(path, last_line["epoch"]), last_line]
         if last_line is not None and len(self._lines) <= last_line["epoch"]:
             log.warning("%s lacks lines of epochs that are done; training goes on without them", path)
-        beside = path.with_suffix(".new")
-        beside.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
-        os.replace(beside, path)
+        try:
+            beside = path.with_suffix(".new")
+            beside.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
+            os.replace(beside, path)
+        except OSError as error:
+            log.warning("%s could not be written (%s); training goes on", path, error.strerror)
 
     @property
     def _writes(self) -> bool:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,13 +19,10 @@ from typing import Any
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
-from gnnpipe_trainer.checkpoint.files import Damaged, found, read_manifest
+from gnnpipe_trainer.checkpoint.folder import Damaged, found, read_manifest
 from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph, mirrors_for
 from gnnpipe_trainer.graph.data import BadGraph
-from gnnpipe_trainer.models.block import BadModel
-from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.trace import profiled
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
@@ -39,9 +36,8 @@ def run_job(
     view = LiveView()
     try:
         view.note("Preparing the graph")
-        graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
-        build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
-    except (BadGraph, BadModel) as mistake:
+        chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
+    except BadGraph as mistake:
         show_error(str(mistake))
         return ExitCode.INVALID
     try:
@@ -51,7 +47,7 @@ def run_job(
     except OSError as error:
         show_error(f"--out: {out} cannot be used ({error.strerror}); name another folder")
         return ExitCode.INVALID
-    with profiled(out, job, plan) if profile else nullcontext():
+    with _profiled(out, job, plan) if profile else nullcontext():
         code, result = _train(job, plan, out, manifest_folder, view)
     if code != ExitCode.DONE or result is None:
         return code
@@ -63,6 +59,12 @@ def run_job(
     graph_bytes = graph_parallel_bytes(job, plan, manifest_folder)
     final_table(result, reference, graph_bytes)
     return code
+
+
+def _profiled(out: Path, job: GNNPipeJob, plan: Plan) -> AbstractContextManager[None]:
+    from gnnpipe_trainer.trace import profiled  # needs torch, whose import takes longer than all else here
+
+    return profiled(out, job, plan)
 
 
 def as_full_batch(job: GNNPipeJob) -> GNNPipeJob:
@@ -87,7 +89,12 @@ def _train(
     if done is not None:
         view.note(f"{out} holds this run, finished after {done['epochs']} epochs; --fresh starts over.")
         return ExitCode.DONE, done
-    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=out, ignore_cleanup_errors=True) as scratch:
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=out, ignore_cleanup_errors=True)
+    except OSError as error:
+        show_error(f"--out: {out} cannot be written ({error.strerror}); name another folder")
+        return ExitCode.INVALID, None
+    with temporary as scratch:
         return _train_in(Path(scratch), job, plan, out, folder, view)
 
 
@@ -125,6 +132,9 @@ def _train_in(
     if code == ExitCode.PREEMPTED or (asked and code < 0):
         view.note(f"Stopped; run it again with --out {out} to go on.")
         return ExitCode.PREEMPTED, None
+    if code == ExitCode.INVALID and sentence:
+        show_error(sentence)
+        return code, None
     if code != ExitCode.DONE:
         show_error(f"{sentence or 'training ended unexpectedly'}; the log is {out / 'train.log'}")
         return (code if code in set(ExitCode) else ExitCode.FAILED), None

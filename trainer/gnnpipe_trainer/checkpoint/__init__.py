@@ -1,1 +1,1 @@
-"""Never lose work: what is saved (state), as which files (files), when (saver), and for whom (identity, resume)."""
+"""Never lose work: what is saved (state, parts), where (folder), when (saver), and for whom (identity, resume)."""

@@ -13,8 +13,9 @@ import torch.distributed as dist
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
-from gnnpipe_trainer.checkpoint import files
+from gnnpipe_trainer.checkpoint.folder import Checkpoint, found, newest_whole, unfinished
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint, manifest_hash, refuse_other_job, same_cut
+from gnnpipe_trainer.checkpoint.parts import load_tensors
 from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.endings import STARTED
 from gnnpipe_trainer.report import Accuracy, Reporter, write_json
@@ -56,7 +57,7 @@ class Start:
     """Agreed on by all ranks before the first epoch."""
 
     epoch: int = 0
-    checkpoint: files.Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
     history_fits: bool = False
     warnings: list[str] = field(default_factory=list)
 
@@ -71,7 +72,7 @@ class Start:
         accuracy = content["best"]["accuracy"]
         state.best.epoch = content["best"]["epoch"]
         state.best.accuracy = None if accuracy is None else Accuracy(*accuracy)
-        state.restore(partial(files.load_tensors, self.checkpoint), self.epoch, self.history_fits)
+        state.restore(partial(load_tensors, self.checkpoint), self.epoch, self.history_fits)
 
     def announce(self, scratch: Path) -> None:
         """Tell whoever started this run where it begins."""
@@ -102,12 +103,12 @@ def find_start(identity: Identity, checkpoints: Path) -> Start:
         log.warning(sentence)
         warnings.append(sentence)
 
-    for left in files.unfinished(checkpoints):
+    for left in unfinished(checkpoints):
         warn(f"{left} was not finished when the run before ended; it is not used")
         shutil.rmtree(left, ignore_errors=True)
-    checkpoint = files.newest_whole(checkpoints, warn)
+    checkpoint = newest_whole(checkpoints, warn)
     if checkpoint is None:
-        if files.found(checkpoints):
+        if found(checkpoints):
             warn("No checkpoint is whole; training starts from the beginning")
         return Start(warnings=warnings)
     refuse_other_job(checkpoint.content, identity.job, identity.graph, str(checkpoints.parent))

@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 from gnnpipe_api.job import CheckpointSpec
-from gnnpipe_trainer.checkpoint import files
+from gnnpipe_trainer.checkpoint.folder import beside, folder_of, prune, publish
+from gnnpipe_trainer.checkpoint.parts import write_part
 from gnnpipe_trainer.pipeline.topology import Topology
 
 log = logging.getLogger("gnnpipe")
@@ -70,10 +71,10 @@ class Saver:
 
     def _write(self, epoch: int, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
         start = time.perf_counter()
-        folder = files.folder_of(self.checkpoints, epoch)
+        folder = folder_of(self.checkpoints, epoch)
         done: dict[str, Any] = {"files": {}, "error": None}
         try:
-            done["files"] = files.write_part(files.beside(folder), f"rank{self.topology.rank}", tensors)
+            done["files"] = write_part(beside(folder), f"rank{self.topology.rank}", tensors)
         except Exception as error:
             done["error"] = _reason(error)
         try:
@@ -92,7 +93,7 @@ class Saver:
                 self.counts.failed,
             )
             if self.topology.rank == 0:
-                shutil.rmtree(files.beside(folder), ignore_errors=True)
+                shutil.rmtree(beside(folder), ignore_errors=True)
         self.counts.seconds = time.perf_counter() - start
 
     def _finish(self, epoch: int, folder: Path, content: dict[str, Any]) -> None:
@@ -106,8 +107,8 @@ class Saver:
         if errors:
             raise OSError("; ".join(errors))
         checksums = {name: checksum for part in parts for name, checksum in part["files"].items()}
-        files.publish(folder, content, checksums)
-        files.prune(self.checkpoints, self.spec.keep, epoch)
+        publish(folder, content, checksums)
+        prune(self.checkpoints, self.spec.keep, epoch)
 
     def _key(self, epoch: int, rank: int) -> str:
         return f"checkpoint/{epoch}/{rank}"

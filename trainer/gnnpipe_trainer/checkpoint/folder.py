@@ -2,6 +2,7 @@
 
 A checkpoint is a folder `epoch-000123`: one torch.distributed.checkpoint part per rank, and manifest.json, which is
 written last and holds the checksum of every file and of itself. It is written as `epoch-000123.new` and renamed.
+Nothing here needs torch: whoever only asks what a folder holds gets a quick answer. parts.py reads and writes parts.
 """
 
 from __future__ import annotations
@@ -11,18 +12,10 @@ import json
 import os
 import re
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 FORMAT = 1  # raise when older checkpoints can no longer be read
 MANIFEST = "manifest.json"
@@ -69,17 +62,6 @@ def _entries(checkpoints: Path) -> list[Path]:
 
 
 # -- writing -----------------------------------------------------------------------------------------------
-
-
-def write_part(folder: Path, part: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Write one rank's tensors; returns the checksum of each file, by its path inside the folder."""
-    (folder / part).mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # that no process group takes part is meant so: ranks write on their own
-        save(dict(tensors), storage_writer=FileSystemWriter(folder / part), no_dist=True)
-    return {str(file.relative_to(folder)): digest(file) for file in sorted((folder / part).iterdir())}
 
 
 def publish(folder: Path, content: dict[str, Any], checksums: dict[str, str]) -> None:
@@ -173,27 +155,3 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if version != FORMAT:
         raise Damaged(f"it has format {version}, this version reads format {FORMAT}")
     return content
-
-
-def load_tensors(checkpoint: Checkpoint, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The wanted tensors by name, whichever ranks wrote them, on the CPU."""
-    loaded: dict[str, Tensor] = {}
-    for reader, names in _parts(checkpoint):
-        tensors = {
-            name: torch.empty(known.size, dtype=known.properties.dtype)
-            for name, known in names.items()
-            if wanted(name)
-        }
-        if tensors:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # as in write_part
-                load(tensors, storage_reader=reader, no_dist=True)
-            loaded.update(tensors)
-    return loaded
-
-
-def _parts(checkpoint: Checkpoint) -> Iterator[tuple[FileSystemReader, dict[str, TensorStorageMetadata]]]:
-    for part in sorted({Path(name).parts[0] for name in checkpoint.content["files"]}):
-        reader = FileSystemReader(checkpoint.folder / part)
-        known = reader.read_metadata().state_dict_metadata
-        yield reader, {n: m for n, m in known.items() if isinstance(m, TensorStorageMetadata)}
