@@ -60,10 +60,10 @@ def dnsmasq_command(address: str, hosts: Path) -> list[str]:
     """dnsmasq that knows the hosts file and nothing else: every other name does not exist."""
     return [
         "dnsmasq",
-        "--keep-in-foreground",
+        # Stays root: the hosts file is in root's folder, and a change of user would undo the guard that
+        # kills it with its parent.
+        "--no-daemon",
         "--conf-file=/dev/null",
-        "--user=root",  # the hosts file is in a folder that only root may enter
-        "--pid-file=",
         "--log-facility=-",
         "--bind-interfaces",
         "--except-interface=lo",

@@ -43,7 +43,7 @@ def build_image(
     base = base_archive()
     key = content_key([dockerfile, *inputs], [tag, base.name, *map(str, sorted(arguments.items()))])
     archive = _folder() / f"{dockerfile.stem}-{key}.tar"
-    with FileLock(_folder() / "build.lock"):
+    with FileLock(_folder() / f"{dockerfile.stem}.lock"):  # two images may be built at once
         if archive.exists():
             return archive
         say(f"building the image {tag} from {dockerfile.name}")

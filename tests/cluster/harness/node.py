@@ -113,7 +113,11 @@ class Node:
     def advertise_gpus(self, count: int, resource: str = "nvidia.com/gpu") -> None:
         """Let the scheduler count `count` GPUs here; there are none, so training inside uses gloo."""
         escaped = resource.replace("/", "~1")
-        patch = [{"op": "add", "path": f"/status/capacity/{escaped}", "value": str(count)}]
+        # The kubelet copies capacity to allocatable at its next report; said here, it holds at once.
+        patch = [
+            {"op": "add", "path": f"/status/{field}/{escaped}", "value": str(count)}
+            for field in ("capacity", "allocatable")
+        ]
         self.control_plane.kubectl(
             "patch", "node", self.name, "--subresource=status", "--type=json", "-p", json.dumps(patch)
         )
