@@ -1,0 +1,140 @@
+"""A checkpoint is whole or it is not used."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnpipe_trainer.checkpoint.folder import (
+    MANIFEST,
+    Damaged,
+    beside,
+    folder_of,
+    found,
+    newest_whole,
+    prune,
+    publish,
+    verified,
+)
+from gnnpipe_trainer.checkpoint.parts import load_tensors, write_part
+
+NAMES = ("model.blocks.0.weight", "optimizer.blocks.0.weight.step", "history.3.way1")
+
+
+def tensors(epoch: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(epoch)
+    shapes = ((4, 3), (), (5, 2))
+    return {name: torch.rand(shape, generator=generator) for name, shape in zip(NAMES, shapes, strict=True)}
+
+
+def write(checkpoints: Path, epoch: int) -> Path:
+    folder = folder_of(checkpoints, epoch)
+    checksums = {}
+    for rank in range(2):
+        part = {f"{name}.of{rank}": tensor for name, tensor in tensors(epoch).items()}
+        checksums |= write_part(beside(folder), f"rank{rank}", part)
+    publish(folder, {"epoch": epoch, "best": {"epoch": epoch, "accuracy": [0.25, 0.5, 0.125]}}, checksums)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    checkpoints = tmp_path_factory.mktemp("checkpoints")
+    write(checkpoints, 3)
+    write(checkpoints, 7)
+    return checkpoints
+
+
+def test_what_was_written_is_read_whichever_rank_wrote_it(two_checkpoints: Path) -> None:
+    checkpoint = verified(folder_of(two_checkpoints, 7))
+    loaded = load_tensors(checkpoint, lambda name: name.startswith("model."))
+    assert sorted(loaded) == ["model.blocks.0.weight.of0", "model.blocks.0.weight.of1"]
+    assert all(torch.equal(tensor, tensors(7)["model.blocks.0.weight"]) for tensor in loaded.values())
+
+
+def damage(dice: random.Random, folder: Path) -> str:
+    """Flip one bit, cut a file short, or lose it; returns what was done."""
+    file = dice.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    content = bytearray(file.read_bytes())
+    place = dice.randrange(len(content))
+    kind = dice.choice(["flip", "flip", "cut", "lose"])
+    if kind == "flip":
+        content[place] ^= 1 << dice.randrange(8)
+        file.write_bytes(content)
+    elif kind == "cut":
+        file.write_bytes(content[:place])
+    else:
+        file.unlink()
+    return f"{kind} {file.name} at {place}"
+
+
+def test_a_hundred_damaged_checkpoints_are_never_resumed_from(two_checkpoints: Path, tmp_path: Path) -> None:
+    dice = random.Random(5)
+    for number in range(100):
+        checkpoints = tmp_path / str(number)
+        shutil.copytree(two_checkpoints, checkpoints)
+        done = damage(dice, folder_of(checkpoints, 7))
+        warnings: list[str] = []
+        checkpoint = newest_whole(checkpoints, warnings.append)
+        assert checkpoint is not None, done
+        whole = verified(folder_of(two_checkpoints, checkpoint.epoch))
+        assert checkpoint.content == whole.content, done
+        if checkpoint.epoch == 7:  # a blank of manifest.json turned into another blank: nothing is lost
+            assert MANIFEST in done
+            continue
+        assert len(warnings) == 1, done
+        assert str(folder_of(checkpoints, 7)) in warnings[0]
+
+
+def test_with_no_whole_checkpoint_each_is_named_and_none_is_used(
+    two_checkpoints: Path, tmp_path: Path
+) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    shutil.copytree(two_checkpoints, checkpoints)
+    for folder in found(checkpoints):
+        (folder / "rank1" / "__0_0.distcp").write_bytes(b"")
+    warnings: list[str] = []
+    assert newest_whole(checkpoints, warnings.append) is None
+    assert ["epoch-000007" in warnings[0], "epoch-000003" in warnings[1]] == [True, True]
+
+
+def test_a_folder_without_a_manifest_is_damaged(two_checkpoints: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder_of(two_checkpoints, 3), tmp_path / "epoch-000003")
+    (tmp_path / "epoch-000003" / MANIFEST).unlink()
+    with pytest.raises(Damaged, match=r"manifest\.json cannot be read: No such file"):
+        verified(tmp_path / "epoch-000003")
+
+
+def test_a_manifest_of_another_format_is_not_read(two_checkpoints: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder_of(two_checkpoints, 3), tmp_path / "epoch-000003")
+    path = tmp_path / "epoch-000003" / MANIFEST
+    outer = json.loads(path.read_text())
+    outer["content"]["epoch"] = 4
+    path.write_text(json.dumps(outer))
+    with pytest.raises(Damaged, match="not as it was written"):
+        verified(tmp_path / "epoch-000003")
+
+
+def test_half_written_checkpoints_do_not_count(tmp_path: Path) -> None:
+    write_part(beside(folder_of(tmp_path, 5)), "rank0", tensors(5))
+    assert found(tmp_path) == []
+
+
+def test_a_part_that_another_machine_wrote_elsewhere_is_missed_before_it_is_needed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, 5)
+    checksums = write_part(beside(folder), "rank0", tensors(5))
+    with pytest.raises(FileNotFoundError, match="a folder that all ranks share"):
+        publish(folder, {"epoch": 5}, checksums | {"rank1/__0_0.distcp": "0" * 64})
+    assert found(tmp_path) == []
+
+
+def test_the_newest_are_kept_and_damaged_later_ones_do_not_push_them_out(tmp_path: Path) -> None:
+    for epoch in (1, 3, 5, 9):
+        write(tmp_path, epoch)
+    prune(tmp_path, keep=2, newest=5)
+    assert [folder.name for folder in found(tmp_path)] == ["epoch-000009", "epoch-000005", "epoch-000003"]

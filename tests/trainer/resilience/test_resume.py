@@ -1,0 +1,130 @@
+"""A job that was killed ends as if it never was: real ranks, real signals."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_campaign import Attempt, await_moment, lines_of, manifest
+
+from gnnpipe_trainer.checkpoint.folder import found, read_manifest
+
+Peace = tuple[dict[str, Any], Path]
+
+
+def test_ten_kills_at_random_leave_no_trace(peace: Peace, start_ranks: Any, tmp_path: Path) -> None:
+    job, reference = peace
+    dice = random.Random(11)
+    for _ in range(10):
+        attempt: Attempt = start_ranks(job)
+        await_moment(dice, attempt, tmp_path / "out")
+        attempt.hit(
+            dice.randrange(2), dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+        )
+        attempt.end()
+    assert start_ranks(job).wait() == [0, 0]
+    assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+    assert lines_of(tmp_path / "out") == lines_of(reference)
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_serves(
+    peace: Peace, start_ranks: Any, tmp_path: Path
+) -> None:
+    job, reference = peace
+    out = tmp_path / "out"
+    shutil.copytree(reference, out)
+    newest, before = found(out / "checkpoints")[:2]
+    (newest / "rank0" / "__0_0.distcp").write_bytes(b"half")
+    attempt = start_ranks(job)
+    assert attempt.wait() == [0, 0]
+    started = json.loads((attempt.scratch / "started.json").read_text())
+    assert started["checkpoint"] == before.name
+    assert [str(newest) in warning for warning in started["warnings"]] == [True]
+    assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
+def test_asked_to_stop_all_ranks_stop_after_the_same_epoch_with_a_checkpoint(
+    peace: Peace, start_ranks: Any, tmp_path: Path
+) -> None:
+    job, reference = peace
+    attempt: Attempt = start_ranks(job)
+    attempt.ask_to_stop()
+    assert attempt.wait() == [0, 0]
+    assert (attempt.scratch / "stopped").exists()
+    out = tmp_path / "out"
+    assert not (out / "result.json").exists()
+    done = len(lines_of(out))
+    assert [read_manifest(folder)["epoch"] for folder in found(out / "checkpoints")][:1] == [done - 1][:done]
+    assert start_ranks(job).wait() == [0, 0]
+    assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_costs_the_checkpoints_only(
+    peace: Peace, start_ranks: Any, tmp_path: Path
+) -> None:
+    job, reference = peace
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checkpoints").write_text("a file where a folder should be")
+    attempt: Attempt = start_ranks(job)
+    assert attempt.wait() == [0, 0]
+    log = (attempt.scratch / "log.txt").read_text()
+    assert "The checkpoint of epoch 1 could not be written" in log
+    assert "Failed so far: 8" in log
+    assert "Traceback" not in log
+    assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": {"hidden": 32}}, "spec.model.hidden was 16 and is 32"),
+        ({"graph": {"vertices": 310}}, "spec.graph.vertices was 300 and is 310"),
+    ],
+)
+def test_checkpoints_of_another_model_or_graph_are_refused_with_what_differs(
+    peace: Peace, start_ranks: Any, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    job, reference = peace
+    shutil.copytree(reference, tmp_path / "out")
+    other = json.loads(json.dumps(job))
+    for part, fields in change.items():
+        other["spec"][part] |= fields
+    attempt: Attempt = start_ranks(other)
+    assert attempt.wait() == [2, 2]
+    assert said in attempt.sentence(0)
+    assert "--fresh" in attempt.sentence(0)
+    assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
+def restaged(stages: int, ways: int, chunks: int, epochs: int) -> dict[str, Any]:
+    """Without dropout, whose random numbers depend on the cut."""
+    job = manifest(stages, ways, epochs=epochs, learningRate=0.005)
+    job["spec"]["model"]["dropout"] = 0.0
+    job["spec"]["parallelism"]["chunks"] = chunks
+    return job
+
+
+def test_weights_and_optimizer_survive_other_stages_and_ways_to_rounding(
+    start_ranks: Any, tmp_path: Path
+) -> None:
+    """Where every cut is exact (a chunk per way), a job cut anew every four epochs trains as one never cut."""
+    assert start_ranks(restaged(1, 1, 1, 16), "never-cut").wait() == [0]
+    for stages, ways, epochs in ((2, 1, 4), (3, 1, 8), (1, 1, 12), (1, 2, 16)):
+        assert start_ranks(restaged(stages, ways, ways, epochs)).wait() == [0] * (stages * ways)
+    losses, smooth = ([line["loss"] for line in lines_of(tmp_path / out)] for out in ("out", "never-cut"))
+    assert losses == pytest.approx(smooth, rel=1e-4)
+
+
+def test_other_stages_and_chunks_go_on_with_history_and_no_jump(start_ranks: Any, tmp_path: Path) -> None:
+    assert start_ranks(restaged(2, 1, 4, 12), "whole").wait() == [0, 0]
+    smooth = [line["loss"] for line in lines_of(tmp_path / "whole")]
+    assert start_ranks(restaged(2, 1, 4, 10)).wait() == [0, 0]
+    assert start_ranks(restaged(3, 1, 6, 12)).wait() == [0, 0, 0]
+    losses = [line["loss"] for line in lines_of(tmp_path / "out")]
+    assert losses[:10] == smooth[:10]
+    assert losses[10:] == pytest.approx(smooth[10:], rel=0.01)
