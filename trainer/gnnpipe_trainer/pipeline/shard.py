@@ -101,6 +101,7 @@ class Matrix:
 
     def __init__(self, indptr: Tensor, columns: Tensor, weights: Tensor, own: int) -> None:
         self.indptr, self.columns, self.weights, self.own = indptr, columns, weights, own
+        self._blocks: dict[tuple[int, int], RowBlock] = {}
 
     def keep(self, entries: Tensor) -> Matrix:
         """The same rows with only the marked entries ([entries] bool)."""
@@ -118,8 +119,8 @@ class Matrix:
         product = aggregate(interior._block(rows), source)
         arrive()
         block = boundary._block(rows)
-        reached = torch.nonzero(block.offsets.diff()).flatten()
-        if reached.numel():
+        if block.columns.numel():
+            reached = torch.nonzero(block.offsets.diff()).flatten()
             offsets = torch.cat([block.offsets[reached], block.offsets[-1:]])
             product.index_add_(0, reached, aggregate(RowBlock(offsets, block.columns, block.weights), source))
         return product
@@ -134,9 +135,13 @@ class Matrix:
         return (self.keep(~halo), self.keep(halo)) if bool(halo.any()) else None
 
     def _block(self, rows: slice) -> RowBlock:
-        offsets = self.indptr[rows.start : rows.stop + 1]
-        entries = slice(int(offsets[0]), int(offsets[-1]))
-        return RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
+        """Every block of the model asks for the same few row ranges: they are cut out once."""
+        key = (rows.start, rows.stop)
+        if key not in self._blocks:
+            offsets = self.indptr[rows.start : rows.stop + 1]
+            entries = slice(int(offsets[0]), int(offsets[-1]))
+            self._blocks[key] = RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
+        return self._blocks[key]
 
 
 class Shard:
