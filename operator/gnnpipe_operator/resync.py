@@ -82,7 +82,7 @@ class Resync:
         params = {"limit": str(PAGE)} | ({"labelSelector": LABEL_JOB} if kind == "pods" else {})
         while True:
             page = await self._client.get(self._paths[kind], params=params, accept=METADATA_ONLY)
-            for item in page.get("items", []):
+            for item in page.get("items") or []:  # an empty list comes as null
                 key = _key_of(kind, item)
                 if key:
                     meta = item["metadata"]

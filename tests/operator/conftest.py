@@ -116,7 +116,7 @@ class Operator:
     def __init__(self, kubeconfig: Path, folder: Path, *arguments: str) -> None:
         self._folder = folder
         self._arguments = arguments
-        self._environment = {
+        self.environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
             "GNNPIPE_TRAINER_IMAGE": "gnnpipe-trainer:test",
@@ -137,7 +137,7 @@ class Operator:
             *(port for port in ports if port.split("=")[0] not in given),
         ]
         name = f"operator-{self._started}"
-        self.process = start_process(name, command, self._folder, environment=self._environment)
+        self.process = start_process(name, command, self._folder, environment=self.environment)
         return self
 
     def kill(self) -> None:
@@ -276,6 +276,22 @@ def play(control_plane: ControlPlane, job_crd: None, namespace: str) -> Iterator
     playing = Play(control_plane.kubeconfig, namespace)
     yield playing
     playing.clear()
+
+
+@pytest.fixture
+def play_at() -> Callable[..., Play]:
+    """For tests with a control plane or a namespace of their own, which they take away themselves."""
+
+    def make(control_plane: ControlPlane, namespace: str = "default") -> Play:
+        control_plane.kubectl.apply(crd())
+        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{PLURAL}.{GROUP}", "--timeout=20s")
+        playing = Play(control_plane.kubeconfig, namespace)
+        # Pods are refused until the controller manager has made the namespace's account.
+        account = poll(lambda: playing.core.list_namespaced_service_account(namespace).items, 30, every=0.2)
+        assert account, f"no service account in {namespace} within 30 s"
+        return playing
+
+    return make
 
 
 @pytest.fixture

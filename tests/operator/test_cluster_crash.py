@@ -1,0 +1,219 @@
+"""The operator dies, the API server goes away, another operator stands by, a namespace is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kopf
+import pytest
+from aiohttp import web
+from harness.controlplane import ControlPlane
+from harness.processes import poll
+
+AWAY_SECONDS = float(os.environ.get("GNNPIPE_AWAY_SECONDS", "12"))
+CREATED, RUNNING = ("Normal", "Created"), ("Normal", "Running")
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class Proxy:
+    """Between an operator and the API server. Calls `after_write` when a write is done and not yet answered."""
+
+    def __init__(self, server: kopf.ConnectionInfo) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()))
+        self.port = 0
+        self.writes: list[tuple[str, str]] = []
+        self.after_write: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        assert self._listening.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=20)
+
+    async def _serve(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=self._server.as_ssl_context(), limit=0)
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False
+        ) as session:
+            app = web.Application(client_max_size=2**24)
+            app.router.add_route("*", "/{path:.*}", lambda request: self._forward(session, request))
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            self._listening.set()
+            await self._stop.wait()
+            await runner.cleanup()
+
+    async def _forward(self, session: aiohttp.ClientSession, request: web.Request) -> web.StreamResponse:
+        url = self._server.server + request.path_qs
+        headers = {k: v for k, v in request.headers.items() if k in ("Accept", "Content-Type")}
+        body = await request.read()
+        async with session.request(request.method, url, headers=headers, data=body) as answer:
+            if request.method in WRITES:
+                self.writes.append((request.method, request.path))
+                self.after_write()
+            kept = {"Content-Type": answer.headers.get("Content-Type", "application/json")}
+            response = web.StreamResponse(status=answer.status, headers=kept)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+        return response
+
+
+@pytest.fixture
+def proxy(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[Proxy, Path]]:
+    """The proxy and a kubeconfig that leads through it."""
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    server = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    assert server is not None
+    with Proxy(server) as running:
+        kubeconfig = tmp_path / "through-the-proxy"
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: it\n"
+            "contexts: [{name: it, context: {cluster: it, user: it}}]\nusers: [{name: it, user: {}}]\n"
+            f"clusters: [{{name: it, cluster: {{server: 'http://127.0.0.1:{running.port}'}}}}]\n"
+        )
+        yield running, kubeconfig
+
+
+def test_an_operator_killed_after_each_write_comes_to_the_same_end(
+    play: Any, make_operator: Any, proxy: tuple[Proxy, Path]
+) -> None:
+    through, kubeconfig = proxy
+    operator = make_operator(kubeconfig=kubeconfig)
+    deaths = 0
+
+    def die() -> None:
+        operator.kill()
+
+    def live_until(what: str, condition: Callable[[], bool]) -> None:
+        """Operators follow each other, each with one write to live for."""
+        nonlocal deaths
+        deadline = time.monotonic() + 150
+        while not condition():
+            assert time.monotonic() < deadline, f"never: {what}; writes: {through.writes}"
+            operator.start()
+            # A process that has nothing to write stays; what it waits for is the test's to do.
+            poll(lambda: not operator.process.alive or condition(), 60, every=0.1)
+            deaths += not operator.process.alive
+        operator.kill()
+
+    through.after_write = die
+    play.apply("cora")
+    live_until("two pods", lambda: play.phase("cora") == "Pending")
+    play.run()
+    live_until("running", lambda: play.phase("cora") == "Running")
+    play.end("cora-s0-a0", 75)
+    live_until(
+        "restarted", lambda: play.pods() == ["cora-s0-a1", "cora-s1-a1"] and play.services() == ["cora"]
+    )
+    play.run()
+    live_until("running again", lambda: play.phase("cora") == "Running")
+    play.end("cora-s0-a1", 0)
+    play.end("cora-s1-a1", 0)
+    live_until("done", lambda: play.phase("cora") == "Succeeded")
+
+    restarting = ("Warning", "Restarting")
+    assert play.events("cora") == [CREATED, RUNNING, restarting, CREATED, RUNNING, ("Normal", "Succeeded")]
+    assert play.pods() == ["cora-s0-a1", "cora-s1-a1"]
+    assert (play.status("cora")["restarts"], play.status("cora")["failures"]) == (1, 0)
+    assert deaths >= 10
+
+
+def test_a_job_of_four_stages_takes_at_most_twelve_writes(
+    play: Any, make_operator: Any, proxy: tuple[Proxy, Path]
+) -> None:
+    through, kubeconfig = proxy
+    make_operator(kubeconfig=kubeconfig).start()
+    play.apply("cora", parallelism={"stages": 4})
+    pods = [f"cora-s{stage}-a0" for stage in range(4)]
+    play.until_pods(*pods, within=60)
+    play.run()
+    play.until_phase("cora", "Running")
+    for pod in pods:
+        play.end(pod, 0)
+    play.until_phase("cora", "Succeeded")
+    assert len(through.writes) <= 12, through.writes
+
+
+def test_an_api_server_that_was_away_finds_the_operator_going_on(
+    control_plane: ControlPlane, make_operator: Any, play_at: Any
+) -> None:
+    with ControlPlane(scheduler=False) as own:
+        play = play_at(own)
+        operator = make_operator("--namespace=default", kubeconfig=own.kubeconfig).start()
+        operator.allowed = [r"kopf\."]  # kopf tells of every request that fails, as it should
+        play.apply("cora")
+        play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
+        play.run()
+        play.until_phase("cora", "Running")
+        own.stop_apiserver()
+        time.sleep(AWAY_SECONDS)  # the absence itself is what is tested
+        assert operator.process.alive
+        own.start_apiserver()
+        play.end("cora-s0-a0", 0)
+        play.end("cora-s1-a0", 0)
+        play.until_phase("cora", "Succeeded", within=60)
+        assert operator.process.alive
+        assert play.events("cora") == [CREATED, RUNNING, ("Normal", "Succeeded")]
+
+
+@pytest.mark.parametrize("gently", [True, False], ids=["stopped", "killed"])
+def test_of_two_operators_one_acts_and_the_other_takes_over(
+    play: Any, make_operator: Any, gently: bool
+) -> None:
+    first, second = (make_operator("--leader-elect") for _ in range(2))
+    for operator in (first, second):
+        operator.environment["POD_NAMESPACE"] = play.namespace
+    first.start()
+    play.until("the first leads", lambda: " leads" in first.log(), within=60)
+    second.start()
+    play.apply("cora")
+    play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
+    play.until("the second waits", lambda: "waits for Lease" in second.log(), within=60)
+    assert " leads" not in second.log()
+    first.stop() if gently else first.kill()
+    play.run()
+    play.until_phase("cora", "Running", within=60)
+    assert " leads" in second.log()
+    assert play.events("cora") == [CREATED, RUNNING]
+
+
+@pytest.mark.parametrize("operator_is", ["up", "down"])
+def test_a_namespace_with_running_jobs_deletes_within_thirty_seconds(
+    play: Any, play_at: Any, control_plane: ControlPlane, make_operator: Any, operator_is: str
+) -> None:
+    doomed = f"{play.namespace}-doomed"
+    control_plane.kubectl("create", "namespace", doomed)
+    inside = play_at(control_plane, doomed)
+    operator = make_operator(f"--namespace={doomed}").start()
+    for name in ("cora", "pubmed"):
+        inside.apply(name)
+    inside.until("all pods are there", lambda: len(inside.pods()) == 4, within=60)
+    inside.run()
+    for name in ("cora", "pubmed"):
+        inside.until_phase(name, "Running")
+    if operator_is == "down":
+        operator.kill()
+    control_plane.kubectl("delete", "namespace", doomed, "--wait=false")
+    there = f"namespace/{doomed}"
+    assert poll(lambda: there not in control_plane.kubectl("get", "namespaces", "-o", "name"), 30, every=0.3)
