@@ -80,7 +80,7 @@ def plan(given: argparse.Namespace) -> int:
     """Forecast bytes, memory and time of the ways to cut a job."""
     job = load_job(given.job, given.overrides)
     planning = import_module("gnnpipe_trainer.planning")
-    return int(planning.main(job, manifest_folder=given.job.parent, as_json=given.json))
+    return int(planning.plan_command(job, given))
 
 
 def evaluate(given: argparse.Namespace) -> int:
@@ -158,6 +158,18 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("plan", plan, "forecast bytes, memory and time, and recommend a cut", takes_job=True)
     sub.add_argument("--json", action="store_true", help="for programs")
+    sub.add_argument("--gpus", type=int, metavar="N", help="ranks to use (default: as in the manifest)")
+    sub.add_argument(
+        "--hardware",
+        metavar="NAME",
+        help="for example a100-100g, h100-400g, or cpu (default: by the manifest)",
+    )
+    for size in ("vertices", "edges", "features"):
+        sub.add_argument(f"--{size}", type=int, metavar="N", help=f"{size} of a graph that is not here")
+    sub.add_argument("--plot", type=Path, metavar="PNG", help="draw the recommended pipeline and its rivals")
+    sub.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first (about 10 s); it is remembered"
+    )
 
     sub = command("evaluate", evaluate, "exact accuracies of a trained model", takes_job=True)
     sub.add_argument("--model", type=Path, required=True, metavar="FILE", help="model.pt of a run")

@@ -1,0 +1,99 @@
+"""Which plans are worth a look for so many GPUs, and which of them to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.planning.forecast import Forecast, Planner
+
+SLOTS_PER_STAGE = (2, 4, 8)
+MOST_EDGES_TO_TRY_CHUNKS = 3_000_000  # above, every further cut of the graph takes METIS too long
+WORTH_BEING_STALE = 0.95  # a plan with history must be this much quicker than the best exact one
+
+
+@dataclass(frozen=True)
+class Choice:
+    forecasts: list[Forecast]  # the best number of chunks of every (stages, ways), pipeline first, graph last
+    best: Forecast
+    reason: str
+
+
+def choose(planner: Planner, ranks: int) -> Choice:
+    """Forecast every way to use `ranks` ranks and pick one; what the manifest fixes stays fixed."""
+    forecasts = [
+        min((planner.forecast(plan) for plan in plans), key=lambda forecast: forecast.seconds)
+        for plans in candidates(planner, ranks)
+    ]
+    fitting = [forecast for forecast in forecasts if forecast.fits]
+    fastest = min(fitting or forecasts, key=lambda f: f.seconds if fitting else f.peak_bytes)
+    exact = [f for f in fitting if f.plan.stages == 1 and f.seconds * WORTH_BEING_STALE <= fastest.seconds]
+    best = exact[0] if exact else fastest
+    return Choice(forecasts, best, reason(best, forecasts))
+
+
+def candidates(planner: Planner, ranks: int) -> list[list[Plan]]:
+    """For every (stages, ways) that uses all ranks, the numbers of chunks to try."""
+    layers, asked = planner.job.spec.model.layers, planner.job.spec.parallelism
+    shapes = [
+        (ranks // ways, ways) for ways in range(1, ranks + 1) if ranks % ways == 0 and ranks // ways <= layers
+    ]
+    plans = []
+    for stages, ways in shapes:
+        if isinstance(asked.chunks, int) and stages > 1 and asked.chunks % ways == 0:
+            choices = [asked.chunks // ways]
+        elif stages == 1:
+            choices = [1]
+        elif planner.graph.estimated or planner.graph.edges <= MOST_EDGES_TO_TRY_CHUNKS:
+            choices = [factor * stages for factor in SLOTS_PER_STAGE]
+        else:
+            choices = [SLOTS_PER_STAGE[1] * stages]
+        room = [slots for slots in choices if slots * ways <= planner.graph.vertices]
+        if room:
+            plans.append([planner.plan(stages, ways, slots) for slots in room])
+    return plans
+
+
+def reason(best: Forecast, forecasts: list[Forecast]) -> str:
+    """Why, in a sentence."""
+    others = [forecast for forecast in forecasts if forecast.mode != best.mode]
+    if not best.fits:
+        return (
+            f"No plan fits into the memory of a rank; {_name(best)} comes nearest: use more GPUs, "
+            "history mode shift, or spec.parallelism.recompute."
+        )
+    if not others:
+        return f"{_name(best)} is the only way to use this many GPUs with this many layers."
+    rival = min(others, key=lambda forecast: forecast.seconds)
+    if not rival.fits and rival.seconds < best.seconds:
+        return f"{_name(best)}: {_name(rival)} would be quicker but does not fit into the memory of a rank."
+    if best.mode == "graph":
+        if rival.seconds < best.seconds:
+            return (
+                f"{_name(best)} is exact, and {_name(rival)}, {_ratio(best, rival)} as quick, "
+                "does not make up for its stale embeddings."
+            )
+        return (
+            f"{_name(best)} is the quickest, and exact: bytes between ranks cost less here than filling "
+            "a pipeline."
+        )
+    graph = next((f for f in forecasts if f.mode == "graph"), rival)
+    saved = graph.volume.total / max(1, best.volume.total)
+    return (
+        f"{_name(best)} moves {saved:.1f} times fewer bytes than graph parallelism, idles "
+        f"{100 * best.epoch.bubble:.0f}% of the time and is {_ratio(rival, best)} as quick as {_name(rival)}."
+    )
+
+
+def _ratio(slow: Forecast, quick: Forecast) -> str:
+    return f"{slow.seconds / quick.seconds:.2f} times"
+
+
+def _name(forecast: Forecast) -> str:
+    plan = forecast.plan
+    return {
+        "pipeline": f"a pipeline of {plan.stages} stages",
+        "hybrid": f"hybrid with {plan.stages} stages of {plan.ways} ways",
+        "graph": f"graph parallelism over {plan.ways} ways",
+        "single": "a single rank",
+    }[forecast.mode]

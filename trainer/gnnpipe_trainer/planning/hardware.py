@@ -1,0 +1,146 @@
+"""What machines do in a second: published figures for known ones, or measured by `gnnpipe plan --calibrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per unit of work on one rank."""
+
+    multiply: float  # a multiply-add of a dense layer
+    edge: float  # an edge times a column of a weighted sum
+    conv: float  # an edge times a column of a torch-geometric conv, which materialises messages
+    row: float  # a vertex times a column of an element-wise operation
+    random: float  # a random number of dropout
+    refresh: float  # an edge looked at when an epoch's stale edges are sorted out
+    forward_block: float  # fixed, per block and slot
+    backward_block: float
+    weight_block: float
+    message: float = 0.0  # fixed, for each message that a rank sends or receives
+    epoch: float = 0.0  # fixed: optimizer, reporting
+
+
+@dataclass(frozen=True)
+class Link:
+    bytes_per_second: float
+    latency_seconds: float
+
+    def seconds(self, size: float) -> float:
+        return self.latency_seconds + size / self.bytes_per_second if size > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Ranks, and what lies between them."""
+
+    name: str
+    costs: Costs
+    memory_bytes: float | None  # of one rank; None: whatever the machine has
+    baseline_bytes: float  # of a rank that has only started
+    near: Link  # between ranks of one machine
+    far: Link  # between machines; all ranks of a machine that cross at once share it
+    ranks_per_machine: int = 8
+    cores: int | None = None  # ranks that can compute at the same time; None: all
+    overlap: bool = True  # transfers run beside compute
+    exchange_rates: Mapping[int, float] = field(
+        default_factory=dict
+    )  # measured: bytes/s of a rank by group size
+    border_rate: float | None = None  # measured: bytes/s between two stages
+
+    def border(self, stages: int, ways: int) -> Link:
+        """Between a rank and its like in the next stage."""
+        if self.border_rate is not None:
+            return Link(self.border_rate, self.far.latency_seconds)
+        if stages * ways <= self.ranks_per_machine:
+            return self.near
+        # A machine's last stage sends over its link: all its ways at once.
+        return replace(
+            self.far, bytes_per_second=self.far.bytes_per_second / min(ways, self.ranks_per_machine)
+        )
+
+    def exchange(self, ways: int) -> Link:
+        """What a rank has when all ways of a stage swap rows at once."""
+        if ways in self.exchange_rates:
+            return Link(self.exchange_rates[ways], self.far.latency_seconds)
+        if ways <= self.ranks_per_machine:
+            return self.near
+        # All ranks of a machine talk to other machines at once; what stays inside is quick in comparison.
+        outside = (ways - self.ranks_per_machine) / (ways - 1)
+        return replace(
+            self.far, bytes_per_second=self.far.bytes_per_second / self.ranks_per_machine / outside
+        )
+
+
+def _gpu(multiply_adds: float, memory_rate: float, launch_seconds: float = 5e-6) -> Costs:
+    """From a data sheet: multiply-adds and bytes of memory per second, fp32.
+
+    Dense layers of a few hundred columns reach about half of the peak; a neighbour's row is read from memory (a
+    good part of it from cache) and index and weight beside it; a block is about ten kernels.
+    """
+    return Costs(
+        multiply=1 / (0.5 * multiply_adds),
+        edge=4 / (1.5 * memory_rate),
+        conv=5 * 4 / (0.8 * memory_rate),
+        row=2 * 4 / (0.8 * memory_rate),
+        random=2 * 4 / (0.8 * memory_rate),
+        refresh=40 / (0.8 * memory_rate),
+        forward_block=14 * launch_seconds,
+        backward_block=18 * launch_seconds,
+        weight_block=4 * launch_seconds,
+        message=4 * launch_seconds,
+        epoch=1e-3,
+    )
+
+
+NVLINK_3 = Link(250e9, 5e-6)
+NVLINK_4 = Link(400e9, 5e-6)
+PCIE_4 = Link(20e9, 10e-6)
+NETWORKS = {  # Gbit/s
+    10: Link(10 / 8 * GIGA * 0.9, 30e-6),
+    25: Link(25 / 8 * GIGA * 0.9, 25e-6),
+    100: Link(100 / 8 * GIGA * 0.9, 15e-6),
+    400: Link(400 / 8 * GIGA * 0.9, 10e-6),
+}
+
+_GPUS = {
+    "a100": (_gpu(9.75e12, 1.94e12), 80e9, NVLINK_3),
+    "h100": (_gpu(33.5e12, 3.35e12, 4e-6), 80e9, NVLINK_4),
+    "a5000": (_gpu(13.9e12, 0.768e12), 24e9, PCIE_4),
+}
+
+KNOWN: dict[str, Hardware] = {
+    f"{gpu}-{speed}g": Hardware(
+        f"{gpu.upper()}, {speed} Gbit/s", costs, memory, 1.0e9, near, network, ranks_per_machine=8
+    )
+    for gpu, (costs, memory, near) in _GPUS.items()
+    for speed, network in NETWORKS.items()
+}
+DEFAULT = "a100-100g"
+
+# A CPU core of 2020 or later with one thread per rank and gloo on loopback; `--calibrate` knows better.
+CPU = Hardware(
+    "CPU, not calibrated",
+    Costs(
+        multiply=3.0e-11,
+        edge=1.7e-10,
+        conv=4.0e-9,
+        row=6.0e-10,
+        random=3.0e-9,
+        refresh=2.0e-8,
+        forward_block=1.5e-4,
+        backward_block=2.5e-4,
+        weight_block=4.0e-5,
+        message=1.0e-4,
+        epoch=2.0e-3,
+    ),
+    memory_bytes=None,
+    baseline_bytes=3.3e8,
+    near=Link(0.6e9, 1.5e-4),
+    far=Link(0.6e9, 1.5e-4),
+    ranks_per_machine=1 << 20,
+)

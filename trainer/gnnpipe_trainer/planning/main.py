@@ -1,0 +1,112 @@
+"""`gnnpipe plan`: what a job will cost before it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnpipe_api.contract import ExitCode
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.planning.choose import choose
+from gnnpipe_trainer.planning.forecast import Planner
+from gnnpipe_trainer.planning.graphs import Graph, RealGraph, SizedGraph
+from gnnpipe_trainer.planning.hardware import CPU, DEFAULT, KNOWN, Hardware
+from gnnpipe_trainer.planning.shape import ModelShape, built_in_shape
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of a graph that is not here."""
+
+    vertices: int
+    edges: int
+    features: int
+
+
+def plan_command(job: GNNPipeJob, given: Namespace) -> int:
+    """From the command line's arguments."""
+    asked = (given.vertices, given.edges, given.features)
+    if any(size is not None for size in asked) and not all(size and size > 0 for size in asked):
+        sys.stderr.write("--vertices, --edges and --features describe a graph together; give all three\n")
+        return ExitCode.INVALID
+    return main(
+        job,
+        manifest_folder=given.job.parent,
+        as_json=given.json,
+        gpus=given.gpus,
+        sizes=Sizes(*asked) if all(asked) else None,
+        hardware=given.hardware,
+        plot=given.plot,
+        calibrate=given.calibrate,
+    )
+
+
+class BadRequest(ValueError):
+    """What was asked for on the command line cannot be answered; the sentence says why."""
+
+
+def main(
+    job: GNNPipeJob,
+    *,
+    manifest_folder: Path,
+    as_json: bool = False,
+    gpus: int | None = None,
+    sizes: Sizes | None = None,
+    hardware: str | None = None,
+    plot: Path | None = None,
+    calibrate: bool = False,
+) -> int:
+    """Forecast the plans of a job and recommend one; returns the exit code of the contract."""
+    try:
+        planner = make_planner(job, manifest_folder, sizes, hardware)
+        ranks = make_plan(job).ranks if gpus is None else gpus
+        if ranks < 1:
+            raise BadRequest(f"--gpus is {ranks}; give at least 1")
+        choice = choose(planner, ranks)
+    except ValueError as mistake:  # BadGraph, BadModel, BadRequest
+        sys.stderr.write(f"{mistake}\n")
+        return ExitCode.INVALID
+    from gnnpipe_trainer.planning.show import as_dict, show
+
+    if as_json:
+        sys.stdout.write(json.dumps(as_dict(planner, choice), indent=2) + "\n")
+    else:
+        show(planner, choice)
+    return ExitCode.DONE
+
+
+def make_planner(
+    job: GNNPipeJob, manifest_folder: Path, sizes: Sizes | None = None, hardware: str | None = None
+) -> Planner:
+    graph = _graph(job, manifest_folder, sizes)
+    return Planner(job, model_shape(job, graph, manifest_folder), graph, pick_hardware(job, hardware))
+
+
+def model_shape(job: GNNPipeJob, graph: Graph, manifest_folder: Path) -> ModelShape:
+    if job.spec.model.is_built_in:
+        return built_in_shape(job.spec.model, graph.features, graph.classes)
+    from gnnpipe_trainer.models.build import build_model
+    from gnnpipe_trainer.planning.shape import shape_of
+
+    model = build_model(job.spec.model, graph.features, graph.classes, manifest_folder)
+    return shape_of(model, graph.features, graph.classes)
+
+
+def pick_hardware(job: GNNPipeJob, name: str | None) -> Hardware:
+    if name is None:
+        return CPU if job.spec.training.device == "cpu" else KNOWN[DEFAULT]
+    if name == "cpu":
+        return CPU
+    if name not in KNOWN:
+        raise BadRequest(f"--hardware: {name!r} is not known; use cpu, {', '.join(KNOWN)}")
+    return KNOWN[name]
+
+
+def _graph(job: GNNPipeJob, manifest_folder: Path, sizes: Sizes | None) -> Graph:
+    if sizes is not None:
+        return SizedGraph(sizes.vertices, sizes.edges, sizes.features, job.spec.graph.classes)
+    return RealGraph(job.spec.graph, manifest_folder)

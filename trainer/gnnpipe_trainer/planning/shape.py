@@ -1,0 +1,243 @@
+"""What the planner knows of a model: widths, parameters and work per block. Pure arithmetic, so it answers at once.
+
+The built-in models are written out here a second time, as formulas; tests hold them to the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gnnpipe_api.spec_model import ModelSpec
+
+Edges = Literal["sym", "mean", "sum", "conv"]
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """One aggregation and the work on vertices before and after it. Counts are per vertex."""
+
+    message_width: int  # columns that neighbours read
+    widths: tuple[int, ...]  # columns of the state that leaves the block
+    parameters: int
+    multiplies: int  # multiply-adds of the dense layers
+    dropped: int = 0  # columns that dropout draws random numbers for
+    passes: int = 0  # columns of element-wise results, all operations together
+    saved: int = 0  # columns kept from forward to backward
+    edges: Edges = "sym"
+    constant: bool = False  # sums raw features: computed once, never sent
+
+    @property
+    def border_width(self) -> int:
+        return sum(self.widths)
+
+
+@dataclass(frozen=True)
+class EndShape:
+    """Encoder or decoder."""
+
+    parameters: int = 0
+    multiplies: int = 0
+    dropped: int = 0
+    passes: int = 0
+    saved: int = 0
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    features: int
+    classes: int
+    blocks: tuple[BlockShape, ...]
+    encoder: EndShape = field(default_factory=EndShape)
+    decoder: EndShape = field(default_factory=EndShape)
+
+    def parameters(self, first: int, count: int) -> int:
+        """Of the stage that holds blocks first to first + count - 1."""
+        inside = sum(block.parameters for block in self.blocks[first : first + count])
+        begins = self.encoder.parameters if first == 0 else 0
+        ends = self.decoder.parameters if first + count == len(self.blocks) else 0
+        return inside + begins + ends
+
+
+def built_in_shape(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    """The shape of a built-in model, without building it."""
+    return _SHAPES[model.kind](model, features, classes)
+
+
+def _basic(model: ModelSpec, features: int, classes: int) -> list[tuple[int, int, bool, bool]]:
+    """(columns in, columns out, first, last) of each layer of the models that follow torch-geometric's basic ones."""
+    last = model.layers - 1
+    return [
+        (features if i == 0 else model.hidden, classes if i == last else model.hidden, i == 0, i == last)
+        for i in range(model.layers)
+    ]
+
+
+def _between(model: ModelSpec, width: int, last: bool) -> dict[str, Any]:
+    """Norm, ReLU and dropout after a convolution: parameters, dropped, passes, saved."""
+    if last:
+        return {"parameters": 0, "dropped": 0, "passes": 0, "saved": 0}
+    norm = model.options.get("norm") == "layer"
+    dropped = width if model.dropout > 0 else 0
+    return {
+        "parameters": 2 * width if norm else 0,
+        "dropped": dropped,
+        "passes": width * (1 + norm) + dropped,
+        "saved": width * (1 + norm) + 2 * dropped,  # of dropout: the mask and the result
+    }
+
+
+def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    blocks = []
+    for inputs, outputs, first, last in _basic(model, features, classes):
+        message = outputs if outputs < inputs and not first else inputs
+        between = _between(model, outputs, last)
+        between["parameters"] += inputs * outputs + outputs
+        between["saved"] += 0 if first else message  # the sum over neighbours
+        blocks.append(BlockShape(message, (outputs,), multiplies=inputs * outputs, constant=first, **between))
+    return ModelShape(features, classes, tuple(blocks))
+
+
+def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    blocks = []
+    for inputs, outputs, first, last in _basic(model, features, classes):
+        message = outputs if outputs < inputs and not first else inputs
+        between = _between(model, outputs, last)
+        between["parameters"] += 2 * inputs * outputs + outputs
+        between["passes"] += outputs
+        between["saved"] += 0 if first else message
+        blocks.append(
+            BlockShape(
+                message, (outputs,), multiplies=2 * inputs * outputs, edges="mean", constant=first, **between
+            )
+        )
+    return ModelShape(features, classes, tuple(blocks))
+
+
+def _gin(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    learns_eps = int(bool(model.options.get("train_eps")))
+    blocks = []
+    for inputs, outputs, first, last in _basic(model, features, classes):
+        between = _between(model, outputs, last)
+        between["parameters"] += inputs * outputs + outputs * outputs + 2 * outputs + learns_eps
+        between["passes"] += 2 * inputs + outputs
+        between["saved"] += inputs * (1 if first else 2) + outputs  # sum over neighbours, s, relu
+        blocks.append(
+            BlockShape(
+                inputs,
+                (outputs,),
+                multiplies=(inputs + outputs) * outputs,
+                edges="sum",
+                constant=first,
+                **between,
+            )
+        )
+    return ModelShape(features, classes, tuple(blocks))
+
+
+def _gat(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    heads = int(model.options.get("heads", 1))
+    blocks = []
+    for inputs, outputs, _, last in _basic(model, features, classes):
+        concat = bool(model.options.get("concat", True)) and not last
+        message = heads * (outputs // heads if concat else outputs)
+        between = _between(model, outputs, last)
+        between["parameters"] += inputs * message + 2 * message + outputs
+        between["passes"] += 2 * message
+        between["saved"] += message
+        blocks.append(BlockShape(message, (outputs,), multiplies=inputs * message, edges="conv", **between))
+    return ModelShape(features, classes, tuple(blocks))
+
+
+def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    hidden, layers = model.hidden, model.layers
+    drops = model.dropout > 0
+    blocks = tuple(
+        BlockShape(
+            hidden,
+            (hidden,) if i == layers - 1 else (hidden, hidden),
+            parameters=hidden * hidden,
+            multiplies=hidden * hidden,
+            dropped=hidden * drops,
+            passes=3 * hidden + hidden * drops,
+            saved=4 * hidden + 2 * hidden * drops,
+        )
+        for i in range(layers)
+    )
+    encoder = EndShape(
+        features * hidden + hidden, features * hidden, features * drops, hidden, hidden + 2 * features * drops
+    )
+    decoder = EndShape(
+        hidden * classes + classes, hidden * classes, hidden * drops, classes, 2 * hidden * drops
+    )
+    return ModelShape(features, classes, blocks, encoder, decoder)
+
+
+def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
+    hidden = model.hidden
+    dropped = hidden if model.dropout > 0 else 0
+    blocks = tuple(
+        BlockShape(
+            hidden,
+            (hidden,),
+            parameters=2 * hidden * hidden + hidden + (0 if i == 0 else 2 * hidden),
+            multiplies=2 * hidden * hidden,
+            dropped=0 if i == 0 else dropped,
+            passes=hidden if i == 0 else 4 * hidden + dropped,
+            saved=2 * hidden if i == 0 else 3 * hidden + 2 * dropped,
+            edges="mean",
+        )
+        for i in range(model.layers)
+    )
+    encoder = EndShape(features * hidden + hidden, features * hidden, saved=hidden)
+    decoder = EndShape(
+        2 * hidden + hidden * classes + classes,
+        hidden * classes,
+        dropped,
+        2 * hidden + dropped,
+        2 * hidden + 2 * dropped,
+    )
+    return ModelShape(features, classes, blocks, encoder, decoder)
+
+
+_SHAPES: Mapping[str, Callable[[ModelSpec, int, int], ModelShape]] = {
+    "gcn": _gcn,
+    "sage": _sage,
+    "gin": _gin,
+    "gat": _gat,
+    "gcnii": _gcnii,
+    "resgcn": _resgcn,
+}
+
+
+def shape_of(model: Any, features: int, classes: int) -> ModelShape:
+    """Read off a built Model (a person's own): what cannot be read is estimated from its parameters."""
+    blocks = []
+    for index, block in enumerate(model.block_list()):
+        out = sum(block.widths)
+        constant = index == 0 and model.constant_first_message and block.edge_weights is not None
+        blocks.append(
+            BlockShape(
+                block.message_width,
+                tuple(block.widths),
+                parameters=_count(block),
+                multiplies=_multiplies(block),
+                passes=2 * out,
+                saved=block.message_width + 2 * out,
+                edges=block.edge_weights or "conv",
+                constant=constant,
+            )
+        )
+    encoder = EndShape(_count(model.encoder), _multiplies(model.encoder))
+    decoder = EndShape(_count(model.decoder), _multiplies(model.decoder))
+    return ModelShape(features, classes, tuple(blocks), encoder, decoder)
+
+
+def _count(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _multiplies(module: Any) -> int:
+    """A matrix is multiplied with once per vertex; vectors are biases and norms."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() >= 2)

@@ -1,0 +1,158 @@
+"""How much work each action of the schedule is, counted in the units of `Costs`, and how long it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnpipe_trainer.pipeline.schedule import Work
+from gnnpipe_trainer.planning.cut import Counts, Cut
+from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
+from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape
+
+Amounts = dict[
+    str, Counts
+]  # by field of Costs: units of work [ways, slots]; column p is the slot at position p
+
+# Columns read or written per column of a message when a slot's rows are pushed into history.
+PUSH_PASSES = {"ema": 2.5, "frozen": 2.5, "previous": 1.5, "shift": 3.5}
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """One stage's blocks and what the manifest says about running them."""
+
+    shape: ModelShape
+    first: int
+    count: int
+    history_mode: str = "ema"
+    split_backward: bool = True
+    recompute: bool = False
+
+    @property
+    def blocks(self) -> tuple[BlockShape, ...]:
+        return self.shape.blocks[self.first : self.first + self.count]
+
+    @property
+    def ends(self) -> list[EndShape]:
+        ends = [self.shape.encoder] if self.first == 0 else []
+        return ends + ([self.shape.decoder] if self.first + self.count == len(self.shape.blocks) else [])
+
+    def amounts(self, cut: Cut) -> dict[Work, Amounts]:
+        """Units of work of every slot, by action."""
+        forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
+        if self.recompute:
+            for unit in ("multiply", "row", "random", "conv"):
+                backward[unit] = backward[unit] + forward[unit]
+        if not self.split_backward:
+            return {Work.FORWARD: forward, Work.INPUT_GRADIENT: _joined(backward, weights)}
+        return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward, Work.WEIGHT_GRADIENT: weights}
+
+    def _forward(self, cut: Cut) -> Amounts:
+        amounts = _none(cut)
+        push = PUSH_PASSES[self.history_mode] if cut.slots > 1 else 0.5
+        for block in self.blocks:
+            width = block.message_width
+            amounts["multiply"] += cut.rows * block.multiplies
+            amounts["random"] += cut.rows * block.dropped
+            amounts["row"] += cut.rows * block.passes
+            if not block.constant:
+                amounts["row"] += cut.rows * push * width
+                amounts[_unit(block)] += _entries(block, cut) * width
+        for end in self.ends:
+            amounts["multiply"] += cut.rows * end.multiplies
+            amounts["random"] += cut.rows * end.dropped
+            amounts["row"] += cut.rows * end.passes
+        amounts["forward_block"] += self.count + 0.5 * len(self.ends)
+        return amounts
+
+    def _backward(self, cut: Cut) -> Amounts:
+        amounts = _none(cut)
+        fresh = _fresh(cut)
+        for index, block in enumerate(self.blocks):
+            raw_features = self.first + index == 0 and self.shape.encoder.parameters == 0
+            amounts["multiply"] += cut.rows * (0 if raw_features else block.multiplies)
+            amounts["row"] += cut.rows * block.passes
+            if not block.constant:
+                amounts["row"] += cut.rows * 2 * block.message_width
+                entries = 2 * _entries(block, cut) if block.edges == "conv" else fresh
+                amounts[_unit(block)] += entries * block.message_width
+        for end in self.ends:
+            amounts["multiply"] += cut.rows * (0 if end is self.shape.encoder else end.multiplies)
+            amounts["row"] += cut.rows * end.passes
+        if cut.slots > 1 and any(block.edges != "conv" and not block.constant for block in self.blocks):
+            # The first backward slot sorts out this epoch's stale edges, for all blocks and slots.
+            amounts["refresh"][:, -1] += cut.out_entries.sum(axis=1)
+        amounts["backward_block"] += self.count + 0.5 * len(self.ends)
+        return amounts
+
+    def _weights(self, cut: Cut) -> Amounts:
+        amounts = _none(cut)
+        multiplies = sum(block.multiplies for block in self.blocks) + sum(end.multiplies for end in self.ends)
+        amounts["multiply"] += cut.rows * multiplies
+        amounts["weight_block"] += self.count + 0.5 * len(self.ends)
+        return amounts
+
+
+def seconds(amounts: Amounts, costs: Costs) -> Counts:
+    """[ways, slots]"""
+    parts: list[Counts] = [getattr(costs, unit) * amount for unit, amount in amounts.items()]
+    return np.asarray(sum(parts))
+
+
+def stage_seconds(stage: StageWork, cut: Cut, hardware: Hardware, wire_bytes: int) -> dict[Work, list[float]]:
+    """Seconds of each action at each position; the ways of a stage wait for each other, so the slowest counts."""
+    slowest = {
+        work: seconds(amounts, hardware.costs).max(axis=0) for work, amounts in stage.amounts(cut).items()
+    }
+    if cut.ways > 1:
+        for work, sends, receives in (
+            (Work.FORWARD, cut.sends, cut.receives),
+            (Work.INPUT_GRADIENT, cut.out_sends, cut.out_receives),
+        ):
+            rows = np.maximum(sends, receives).max(axis=0)
+            slowest[work] = slowest[work] + _swap_seconds(stage, cut, rows, hardware, wire_bytes)
+    return {work: list(map(float, values)) for work, values in slowest.items()}
+
+
+def _swap_seconds(stage: StageWork, cut: Cut, rows: Counts, hardware: Hardware, wire_bytes: int) -> Counts:
+    """[slots] what is seen of the swaps of one pass: own rows are summed while halo rows travel."""
+    link: Link = hardware.exchange(cut.ways)
+    total = np.zeros(cut.slots)
+    own_entries = (cut.entries - cut.receives).clip(min=0).max(axis=0)
+    for block in stage.blocks:
+        if block.constant:
+            continue
+        swap = link.latency_seconds + rows * block.message_width * wire_bytes / link.bytes_per_second
+        if hardware.overlap and block.edges != "conv":
+            swap = np.maximum(swap - own_entries * block.message_width * hardware.costs.edge, 0)
+        total += swap + 2 * (cut.ways - 1) * hardware.costs.message
+    return total
+
+
+def _none(cut: Cut) -> Amounts:
+    units = ("multiply", "edge", "conv", "row", "random", "refresh")
+    blocks = ("forward_block", "backward_block", "weight_block")
+    return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
+
+
+def _unit(block: BlockShape) -> str:
+    return "conv" if block.edges == "conv" else "edge"
+
+
+def _entries(block: BlockShape, cut: Cut) -> Counts:
+    """With symmetric weights and in attention a vertex also reads itself."""
+    return cut.entries + cut.rows if block.edges in ("sym", "conv") else cut.entries
+
+
+def _fresh(cut: Cut) -> Counts:
+    """Edges that carry a gradient back: to readers in the same slot, and to those that run later."""
+    if cut.slots == 1:
+        return cut.out_entries
+    later = np.arange(cut.slots - 1, -1, -1) / (cut.slots - 1)
+    return cut.same_slot + (cut.out_entries - cut.same_slot) * later
+
+
+def _joined(one: Amounts, other: Amounts) -> Amounts:
+    return {unit: one[unit] + other[unit] for unit in one}
