@@ -24,6 +24,7 @@ from gnnpipe_trainer.timeline import Row, Span, is_work, makespan, play
 ENV_PROFILE = (
     "GNNPIPE_PROFILE"  # the folder for the ranks' spans; set by `gnnpipe run --profile` for its ranks
 )
+SHORTEST_WAIT_SECONDS = 20e-6  # a stage of one way waits for other ways at every block, for nobody
 KEPT_EPOCHS = 20  # the last ones: enough to choose a typical one from, little enough to stay in memory
 
 Recorded = dict[int, dict[int, Row]]  # rank -> epoch -> spans
@@ -39,7 +40,8 @@ class SpanRecorder:
         self.epochs.append((epoch, []))
 
     def span(self, name: str, start: float, end: float) -> None:
-        if self.epochs:
+        waited_for_nothing = name.startswith("wait") and end - start < SHORTEST_WAIT_SECONDS
+        if self.epochs and not waited_for_nothing:
             self.epochs[-1][1].append((name, start, end))
 
     def write(self, path: Path) -> None:
