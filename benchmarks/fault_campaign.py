@@ -178,7 +178,9 @@ def _be_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None
 
     torch.set_num_threads(1)
     paths = {"manifest": scratch / "manifest.json", "out": out, "folder": out, "scratch": scratch}
-    os._exit(main([word for name, path in paths.items() for word in (f"--{name}", str(path))]))
+    code = main([word for name, path in paths.items() for word in (f"--{name}", str(path))])
+    (scratch / f"cpu{rank}.txt").write_text(str(time.process_time()))
+    os._exit(code)
 
 
 def _free_port() -> int:
