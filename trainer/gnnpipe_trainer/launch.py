@@ -72,7 +72,7 @@ def launch(place: Place, manifest: Path, out: Path, folder: Path, scratch: Path)
         signals_to_handle="SIGQUIT",  # the others are for _pass_on_stop
         **_rendezvous(place),
     )
-    _set_rank_environment(place.ranks_here)
+    _set_rank_environment(place.ranks_here, scratch)
     try:
         with _pass_on_stop(scratch):
             elastic_launch(config, sys.executable)(*arguments)
@@ -120,9 +120,12 @@ def _rendezvous(place: Place) -> dict[str, Any]:
     }
 
 
-def _set_rank_environment(ranks_here: int) -> None:
+def _set_rank_environment(ranks_here: int, scratch: Path) -> None:
     """Threads are shared out; large buffers are kept by the allocator instead of being mapped anew each time."""
     os.environ[PARENT] = str(os.getpid())
+    os.environ.setdefault(
+        "TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")
+    )  # else it stays behind in /tmp
     threads = max(1, (os.cpu_count() or 1) // ranks_here)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))

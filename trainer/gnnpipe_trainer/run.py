@@ -115,15 +115,7 @@ def _train_in(
     view.start(job, plan)
     try:
         with stop_politely(agent, view) as asked:
-            start = await_start(scratch, agent)
-            for warning in start["warnings"]:
-                view.note(warning)
-            if start["epoch"]:
-                view.note(
-                    f"Going on after epoch {start['epoch']}, from {out / 'checkpoints' / start['checkpoint']}"
-                )
-            for line in follow(out / "epochs.jsonl", agent, start["epoch"]):
-                view.epoch(line)
+            _watch(agent, scratch, out, view)
             code = agent.wait()
     finally:
         view.finish()
@@ -139,6 +131,19 @@ def _train_in(
         show_error(f"{sentence or 'training ended unexpectedly'}; the log is {out / 'train.log'}")
         return (code if code in set(ExitCode) else ExitCode.FAILED), None
     return code, json.loads((out / "result.json").read_text())
+
+
+def _watch(agent: subprocess.Popen[bytes], scratch: Path, out: Path, view: LiveView) -> None:
+    """Show how it goes, until the agent has ended."""
+    start = await_start(scratch, agent)
+    if start is None:
+        return
+    for warning in start["warnings"]:
+        view.note(warning)
+    if start["checkpoint"]:
+        view.note(f"Going on after epoch {start['epoch']}, from {out / 'checkpoints' / start['checkpoint']}")
+    for line in follow(out / "epochs.jsonl", agent, start["epoch"]):
+        view.epoch(line)
 
 
 @contextmanager
@@ -162,13 +167,13 @@ def stop_politely(agent: subprocess.Popen[bytes], view: LiveView) -> Iterator[li
             signal.signal(number, handler)
 
 
-def await_start(scratch: Path, agent: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Where the ranks say that they begin; the beginning, if they end before they say it."""
+def await_start(scratch: Path, agent: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """Where the ranks say that they begin; None if they end before they say it."""
     said = scratch / STARTED
-    while not said.exists() and agent.poll() is None:
+    while not said.exists():
+        if agent.poll() is not None:
+            return None
         time.sleep(POLL_SECONDS)
-    if not said.exists():
-        return {"epoch": 0, "checkpoint": None, "warnings": []}
     start: dict[str, Any] = json.loads(said.read_text())
     return start
 

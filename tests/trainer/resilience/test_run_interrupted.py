@@ -15,6 +15,8 @@ import pytest
 import yaml
 from fault_campaign import lines_of, manifest
 
+from gnnpipe_trainer.checkpoint.folder import found
+
 START_SECONDS = 200  # a busy machine imports torch slowly
 EPOCHS = 60
 
@@ -24,7 +26,6 @@ class Run:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.out = folder / "out"
-        self.lines_before = self.lines()
         temporary = folder / "tmp"
         temporary.mkdir(exist_ok=True)
         command = [
@@ -45,20 +46,16 @@ class Run:
             env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
         )
 
-    def lines(self) -> int:
-        return len(lines_of(self.out)) if (self.out / "epochs.jsonl").exists() else 0
-
     def ranks(self) -> dict[int, int]:
         """Process id of each rank that has said it."""
         files = [path for path in self.out.glob(".run-*/rank*.pid") if path.read_text()]
         return {int(path.stem.removeprefix("rank")): int(path.read_text()) for path in files}
 
-    def until_it_trains(self) -> dict[int, int]:
-        """Wait for epochs of this very run; returns its ranks."""
-        started = self.out.glob(".run-*/started.json")
-        wait_for(lambda: any(started) or any(self.out.glob(".run-*/started.json")), self.process)
-        first = self.lines()
-        wait_for(lambda: self.lines() > first + 1, self.process)
+    def until_it_saves(self) -> dict[int, int]:
+        """Wait for epochs and a checkpoint of this very run; returns its ranks."""
+        wait_for(lambda: any(self.out.glob(".run-*/started.json")), self.process)
+        newest = found(self.out / "checkpoints")[:1]
+        wait_for(lambda: found(self.out / "checkpoints")[:1] != newest, self.process)
         return self.ranks()
 
     def said(self) -> tuple[int, str]:
@@ -93,7 +90,7 @@ def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_be
 
     # A rank is killed: the run ends at once and says whose end it was.
     run = Run(tmp_path)
-    ranks = run.until_it_trains()
+    ranks = run.until_it_saves()
     os.kill(ranks[1], signal.SIGKILL)
     since = time.monotonic()
     code, said = run.said()
@@ -104,7 +101,7 @@ def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_be
 
     # Somebody presses Ctrl-C: a checkpoint is written.
     run = Run(tmp_path)
-    ranks = run.until_it_trains()
+    ranks = run.until_it_saves()
     run.process.send_signal(signal.SIGINT)
     code, said = run.said()
     assert code == 75
@@ -112,9 +109,18 @@ def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_be
     assert "run it again" in said
     assert not any(map(lives, ranks.values()))
 
+    # A rank stops answering: the other one names it, and both are gone.
+    run = Run(tmp_path, "--set", "spec.training.stallTimeoutSeconds=6")
+    ranks = run.until_it_saves()
+    os.kill(ranks[0], signal.SIGSTOP)
+    code, said = run.said()
+    assert code == 1
+    assert "rank 0 (stage 0) has not answered" in said
+    assert not any(map(lives, ranks.values()))
+
     # The command itself is killed outright: its ranks do not stay behind, nor does any folder.
     run = Run(tmp_path)
-    ranks = run.until_it_trains()
+    ranks = run.until_it_saves()
     run.process.kill()
     run.process.communicate()
     wait_for(lambda: not any(map(lives, ranks.values())) and not any(run.out.glob(".run-*")))
