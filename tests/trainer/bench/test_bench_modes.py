@@ -1,0 +1,101 @@
+"""`gnnpipe bench modes` from end to end, on a graph of no size; what it says about time means nothing here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnnpipe_api.contract import ExitCode
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_trainer.bench import bare, plain
+from gnnpipe_trainer.bench.compare import time_ratio
+from gnnpipe_trainer.bench.measure import RunFailed, measure
+from gnnpipe_trainer.bench.modes import CSR, EDGE_INDEX, ONE_RANK, Mode, modes_for
+from gnnpipe_trainer.cli import main
+
+EPOCHS = 3
+
+
+def test_all_modes_of_two_ranks_are_measured_and_kept(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert (
+        main(["bench", "modes", str(manifest), "--epochs", str(EPOCHS), "--out", str(out)]) == ExitCode.DONE
+    )
+    results = json.loads((out / "modes.json").read_text())
+    rows = {row["name"]: row for row in results["modes"]}
+    assert results["failures"] == {}
+    assert list(rows) == [
+        "torch-geometric, edge_index",
+        "torch-geometric, CSR, cached",
+        "bare loop of the same kernels",
+        "1 rank, 1 chunk",
+        "1 rank, 16 chunks",
+        "1 rank, 16 chunks in turn",
+        "pipeline, 2 stages",
+        "pipeline, 2 stages, W not split",
+        "graph, 2 ways",
+    ]
+    assert results["graph"]["vertices"] == 400
+    for row in rows.values():
+        assert row["seconds"]["median"] > 0
+        assert [len(seconds) for seconds in row["seconds"]["rounds"]] == [EPOCHS]
+        assert all(peak > 1e6 for peak in row["peakMemoryBytes"])
+    for row in results["modes"][-3:]:
+        assert row["bytesPerEpoch"] == row["formulaBytes"]
+        assert 0 <= row["waiting"] < 1
+    exact = [rows[name]["lastLoss"] for name in (EDGE_INDEX, CSR, ONE_RANK, "graph, 2 ways")]
+    assert exact == pytest.approx([exact[0]] * 4, rel=1e-4)  # they did the same work
+    assert (out / "modes.png").read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in rows)
+
+
+def test_hybrid_stands_beside_four_way_graph_parallelism(job: GNNPipeJob) -> None:
+    names = [mode.title for mode in modes_for(job, ranks=4, rates=["1gbit"], with_dgl=True)]
+    assert "hybrid, 2 stages x 2 ways" in names
+    assert "hybrid, 2 stages x 2 ways, 1gbit" in names
+    assert "graph, 4 ways, 1gbit" in names
+    assert "DGL 1.1.3" in names
+
+
+def test_modes_that_cannot_train_a_job_are_left_out(job: GNNPipeJob) -> None:
+    model = job.spec.model.model_copy(update={"kind": "gat", "layers": 1})
+    other = job.model_copy(update={"spec": job.spec.model_copy(update={"model": model})})
+    names = [mode.title for mode in modes_for(other, ranks=2, rates=[], with_dgl=True)]
+    assert names == [EDGE_INDEX, ONE_RANK, "1 rank, 16 chunks", "1 rank, 16 chunks in turn", "graph, 2 ways"]
+
+
+@pytest.mark.parametrize("kind", bare.KINDS)
+def test_the_bare_loop_trains_as_torch_geometric_does(
+    kind: str, job: GNNPipeJob, sage_job: GNNPipeJob, tmp_path: Path
+) -> None:
+    chosen = sage_job if kind == "sage" else job
+    task = {"manifest": chosen.manifest(), "folder": str(tmp_path), "epochs": 4, "adjacency": "csr"}
+    assert bare.measure(task).loss == pytest.approx(plain.measure(task).loss, rel=1e-5)
+
+
+def test_a_mode_that_breaks_says_what_its_log_said(job: GNNPipeJob, tmp_path: Path) -> None:
+    broken = Mode("plain on nothing", "plain", {"adjacency": "csr", "folder": "/nowhere", "epochs": "three"})
+    with pytest.raises(RunFailed, match="TypeError"):
+        measure(broken, job, EPOCHS, tmp_path, tmp_path / "out")
+
+
+def test_a_ratio_compares_runs_of_the_same_round() -> None:
+    quiet, busy = [9.0, 9.0, 1.0, 1.0], [9.0, 9.0, 10.0, 10.0]
+    twice_quiet, twice_busy = [9.0, 9.0, 2.0, 2.0], [9.0, 9.0, 20.0, 20.0]
+    slow = {"seconds": {"rounds": [twice_quiet, twice_busy]}}
+    fast = {"seconds": {"rounds": [quiet, busy]}}
+    assert time_ratio(slow, fast) == 2.0
+
+
+def test_a_wrong_rate_is_refused_before_anything_runs(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main(["bench", "modes", str(manifest), "--rate", "fast"])
+    assert ending.value.code == ExitCode.INVALID
+    assert "200mbit or 1gbit" in capsys.readouterr().err

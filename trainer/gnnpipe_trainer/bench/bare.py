@@ -1,0 +1,135 @@
+"""The bare loop: the kernels that the engine calls, in the same order, with nothing around them.
+
+Forward and backward of GCN and SAGE written by hand, on the whole graph, without autograd, hooks, slots or
+channels. What the engine takes longer than this is its own cost.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.bench.epochs import Figures, run_task, time_epochs
+from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.models.block import Model
+from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.models.gcn import GCNBlock
+from gnnpipe_trainer.models.sage import SAGEBlock
+from gnnpipe_trainer.pipeline.shard import Matrix, Shard
+from gnnpipe_trainer.train import make_optimizer
+
+KINDS = ("gcn", "sage")
+
+
+class Layer:
+    """One convolution by hand. `inputs` is h [V, in]; `sums` is A h, or A (h W) where that is narrower."""
+
+    def __init__(self, block: GCNBlock | SAGEBlock, matrix: Matrix, transposed: Matrix, last: bool) -> None:
+        self.neighbours = block.linear if isinstance(block, GCNBlock) else block.neighbours
+        self.root = None if isinstance(block, GCNBlock) else block.root
+        self.multiply_first, self.last = block.multiply_first, last
+        self.matrix, self.transposed = matrix, transposed
+
+    def forward(self, inputs: Tensor, constant_sums: Tensor | None) -> Tensor:
+        self.inputs = inputs
+        weight, bias = self.neighbours.weight, self.neighbours.bias
+        if self.multiply_first:
+            outputs = _times(self.matrix, F.linear(inputs, weight)).add_(bias)
+        else:
+            self.sums = _times(self.matrix, inputs) if constant_sums is None else constant_sums
+            outputs = F.linear(self.sums, weight, bias)
+        if self.root is not None:
+            outputs += F.linear(inputs, self.root.weight)
+        self.outputs = outputs if self.last else outputs.relu_()
+        return self.outputs
+
+    def backward(self, gradient: Tensor, first: bool) -> Tensor:
+        """From the gradient of the outputs to that of the inputs; weight gradients are left on the weights."""
+        if not self.last:
+            gradient = torch.ops.aten.threshold_backward(gradient, self.outputs, 0)
+        weight = self.neighbours.weight
+        self.neighbours.bias.grad = gradient.sum(0)
+        if self.root is not None:
+            self.root.weight.grad = gradient.t() @ self.inputs
+        if self.multiply_first:
+            products = _times(self.transposed, gradient)
+            weight.grad = products.t() @ self.inputs
+            below = products @ weight
+        else:
+            weight.grad = gradient.t() @ self.sums
+            if first:
+                return gradient
+            below = _times(self.transposed, gradient @ weight)
+        if self.root is not None:
+            below += gradient @ self.root.weight
+        return below
+
+
+def layers_of(model: Model, shard: Shard) -> list[Layer]:
+    blocks = model.block_list()
+    layers = []
+    for block in blocks:
+        assert isinstance(block, GCNBlock | SAGEBlock)
+        assert block.edge_weights is not None
+        sides = [shard.matrix(block.edge_weights, transposed) for transposed in (False, True)]
+        layers.append(Layer(block, sides[0], sides[1], last=block is blocks[-1]))
+    return layers
+
+
+@torch.no_grad()
+def train_once(layers: list[Layer], constant_sums: Tensor, shard: Shard) -> float:
+    """Loss of one full-batch pass; gradients are left on the weights."""
+    h = shard.features
+    for layer in layers:
+        h = layer.forward(h, constant_sums if layer is layers[0] else None)
+    mask = shard.masks["train"]
+    labels = shard.labels[mask]
+    log_shares = F.log_softmax(h[mask], dim=1)
+    loss = F.nll_loss(log_shares, labels)
+    rows = log_shares.exp_()
+    rows[torch.arange(len(labels)), labels] -= 1
+    gradient = torch.zeros_like(h)
+    gradient[mask] = rows / len(labels)
+    for layer in reversed(layers):
+        gradient = layer.backward(gradient, first=layer is layers[0])
+    return float(loss)
+
+
+def measure(task: dict[str, Any]) -> Figures:
+    job = parse_job(task["manifest"])
+    folder = Path(task["folder"])
+    graph = chunked_graph(job.spec.graph, 1, 1, folder)
+    torch.manual_seed(job.spec.training.seed)
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, folder)
+    shard = Shard(graph, 0, torch.float32, torch.device("cpu"))
+    layers = layers_of(model, shard)
+    constant_sums = _times(layers[0].matrix, shard.features)
+    optimizer = make_optimizer(job.spec.training, list(model.parameters()))
+
+    def step(epoch: int) -> float:
+        loss = train_once(layers, constant_sums, shard)
+        optimizer.step()
+        return loss
+
+    return time_epochs(task["epochs"], step)
+
+
+def _times(matrix: Matrix, source: Tensor) -> Tensor:
+    return F.embedding_bag(
+        matrix.columns,
+        source,
+        matrix.indptr,
+        mode="sum",
+        per_sample_weights=matrix.weights,
+        include_last_offset=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_task(measure))

@@ -1,0 +1,61 @@
+"""One rank that takes its chunks one after another, as a stage of a pipeline does: what chunking itself costs.
+
+A job with one stage takes the whole graph as one slot, because it has nothing to overlap with; so this mode
+exists in the benchmark only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.bench.epochs import Figures, run_task, time_epochs
+from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.pipeline import engine as engine_module
+from gnnpipe_trainer.pipeline.engine import Engine, make_groups
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.train import make_optimizer
+
+
+def measure(task: dict[str, Any]) -> Figures:
+    """The manifest has one stage, one way and the chunks."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        return _measure(task)
+    finally:
+        dist.destroy_process_group()
+
+
+def _measure(task: dict[str, Any]) -> Figures:
+    job = parse_job(task["manifest"])
+    plan = make_plan(job)
+    folder = Path(task["folder"])
+    graph = chunked_graph(job.spec.graph, 1, plan.chunks, folder)
+    torch.manual_seed(job.spec.training.seed)
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, folder)
+    topology = Topology(1, 1, 0)
+    groups = make_groups(topology, job.spec.training.stall_timeout_seconds)
+    with patch.object(engine_module, "slot_count", lambda stages, ways, chunks: chunks // ways):
+        engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"))
+    engine.exact_pass(fill_history=True)
+    optimizer = make_optimizer(job.spec.training, engine.parameters)
+
+    def step(epoch: int) -> float:
+        loss = engine.train_epoch(epoch).loss
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return time_epochs(task["epochs"], step)
+
+
+if __name__ == "__main__":
+    sys.exit(run_task(measure))

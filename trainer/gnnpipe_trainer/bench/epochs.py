@@ -1,0 +1,47 @@
+"""What every program that is compared does alike: read its task, time its epochs, write its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run of one mode, epoch by epoch."""
+
+    seconds: list[float]
+    loss: list[float]
+    memory_bytes: list[int]  # highest of each process
+    idle: list[float] = field(default_factory=list)  # mean over ranks of the share of the epoch spent waiting
+    sent_bytes: dict[str, int] = field(default_factory=dict)  # of one epoch, by kind
+    cpu_seconds: list[float] = field(default_factory=list)  # says what a busy machine's clock cannot
+
+
+def time_epochs(epochs: int, step: Callable[[int], float]) -> Figures:
+    """`step` is one epoch with the optimizer's step; it gets the epoch's number and returns the loss."""
+    seconds, cpu_seconds, losses = [], [], []
+    for epoch in range(epochs):
+        start, cpu_start = time.perf_counter(), time.process_time()
+        losses.append(step(epoch))
+        seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Figures(seconds, losses, [peak], cpu_seconds=cpu_seconds)
+
+
+def run_task(measure: Callable[[dict[str, Any]], Figures]) -> int:
+    """`python -m ... TASK RESULT`: both are JSON files."""
+    task, result = map(Path, sys.argv[1:])
+    figures = measure(json.loads(task.read_text()))
+    beside = result.with_suffix(".new")
+    beside.write_text(json.dumps(asdict(figures)))
+    os.replace(beside, result)
+    return 0

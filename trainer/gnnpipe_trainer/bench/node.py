@@ -1,0 +1,27 @@
+"""One machine of a run: starts its ranks and waits for them. A benchmark starts one of these per (emulated) machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from gnnpipe_api.contract import ExitCode
+from gnnpipe_trainer.endings import die_with_parent
+from gnnpipe_trainer.launch import Place, launch
+
+
+def main() -> int:
+    """`python -m gnnpipe_trainer.bench.node PLACE MANIFEST OUT FOLDER SCRATCH`; PLACE is a launch.Place in JSON."""
+    die_with_parent(signal.SIGTERM)
+    place, *paths = sys.argv[1:]
+    manifest, out, folder, scratch = map(Path, paths)
+    outcome = launch(Place(**json.loads(place)), manifest, out, folder, scratch)
+    if outcome.code != ExitCode.DONE:
+        sys.stderr.write(f"{outcome.sentence}\n")
+    return outcome.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
