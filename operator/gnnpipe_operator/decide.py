@@ -198,13 +198,15 @@ def _create(
         return story.decision()
     there = {pod.stage for pod in gang}
     missing = [CreatePod(stage, story.status.attempt) for stage in range(stages) if stage not in there]
-    # The first pod goes ahead: where the API server refuses it, nothing else was created for nothing.
-    story.act(missing[:1])
+    # Stage 0 goes ahead: where the API server refuses it, nothing else was created for nothing. The other
+    # pods come last: a gang that is complete has all that it needs, also when the operator dies in between.
+    ahead = missing[:1] if 0 not in there else []
     if policy.scheduling.gang in ("volcano", "scheduler-plugins"):
-        story.act([CreatePodGroup(policy.scheduling.gang)])
+        story.act([CreatePodGroup(policy.scheduling.gang)])  # a pod without its group may be placed alone
+    story.act(ahead)
     if stages > 1:
         story.act([CreateService()])
-    story.act(missing[1:])
+    story.act(missing[len(ahead) :])
     story.status, story.events = before, []
     return story.decision()
 

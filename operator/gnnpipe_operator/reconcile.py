@@ -100,11 +100,12 @@ class Reconciler:
         return True
 
     async def _create_all(self, job: ObservedJob, decision: Decision, creations: Sequence[Action]) -> None:
-        """The first pod and all that is no pod in turn, then the other pods together."""
-        one_by_one = [a for n, a in enumerate(creations) if n == 0 or not isinstance(a, CreatePod)]
+        """In turn until the first pod and all that is no pod are there, then the other pods together."""
+        first = next((action for action in creations if isinstance(action, CreatePod)), None)
+        one_by_one = [a for a in creations if a is first or not isinstance(a, CreatePod)]
         for action in one_by_one:
             await self._create(job, decision, action)
-        together = [a for a in creations if a not in one_by_one]
+        together = [action for action in creations if action not in one_by_one]
         tasks = [self._create(job, decision, action) for action in together]
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, BaseException):

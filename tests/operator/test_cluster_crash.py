@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -51,7 +52,11 @@ class Proxy:
             connector=connector, timeout=timeout, auto_decompress=False
         ) as session:
             app = web.Application(client_max_size=2**24)
-            app.router.add_route("*", "/{path:.*}", lambda request: self._forward(session, request))
+
+            async def forward(request: web.Request) -> web.StreamResponse:
+                return await self._forward(session, request)
+
+            app.router.add_route("*", "/{path:.*}", forward)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -64,16 +69,17 @@ class Proxy:
     async def _forward(self, session: aiohttp.ClientSession, request: web.Request) -> web.StreamResponse:
         url = self._server.server + request.path_qs
         headers = {k: v for k, v in request.headers.items() if k in ("Accept", "Content-Type")}
-        body = await request.read()
+        body = await request.read() or None  # an empty body would be given a type, and refused
         async with session.request(request.method, url, headers=headers, data=body) as answer:
-            if request.method in WRITES:
+            if request.method in WRITES and answer.status < 300:
                 self.writes.append((request.method, request.path))
                 self.after_write()
             kept = {"Content-Type": answer.headers.get("Content-Type", "application/json")}
             response = web.StreamResponse(status=answer.status, headers=kept)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
+            with contextlib.suppress(aiohttp.ClientConnectionResetError):  # who asked is dead by now
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
         return response
 
 
@@ -96,7 +102,7 @@ def proxy(
 
 
 def test_an_operator_killed_after_each_write_comes_to_the_same_end(
-    play: Any, make_operator: Any, proxy: tuple[Proxy, Path]
+    proxy: tuple[Proxy, Path], play: Any, make_operator: Any
 ) -> None:
     through, kubeconfig = proxy
     operator = make_operator(kubeconfig=kubeconfig)
@@ -140,7 +146,7 @@ def test_an_operator_killed_after_each_write_comes_to_the_same_end(
 
 
 def test_a_job_of_four_stages_takes_at_most_twelve_writes(
-    play: Any, make_operator: Any, proxy: tuple[Proxy, Path]
+    proxy: tuple[Proxy, Path], play: Any, make_operator: Any
 ) -> None:
     through, kubeconfig = proxy
     make_operator(kubeconfig=kubeconfig).start()

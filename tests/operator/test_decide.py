@@ -50,7 +50,8 @@ def test_gang_schedulers_get_their_pod_group(make_job: Any, seconds: Any, gang: 
 def test_an_operator_that_died_while_creating_makes_only_what_is_missing(
     make_job: Any, make_pod: Any, seconds: Any
 ) -> None:
-    assert decide(make_job(), [make_pod(0)], seconds(0)).actions == (CreatePod(1, 0), CreateService())
+    """The Service before the last pod: once all pods are there, nobody looks for it any more."""
+    assert decide(make_job(), [make_pod(0)], seconds(0)).actions == (CreateService(), CreatePod(1, 0))
 
 
 def test_pods_that_are_all_there_make_the_job_pending_with_its_plan(

@@ -51,6 +51,7 @@ class PlayedCluster:
         self.version = 1
         self.writes_left: int | None = None
         self.deleted_by_ttl = False
+        self.services: set[str] = set()
 
     def _write(self) -> None:
         if self.writes_left == 0:
@@ -106,6 +107,7 @@ class PlayedCluster:
 
     async def create(self, job: ObservedJob, body: dict[str, Any]) -> None:
         self._write()
+        self.services.add(body["metadata"]["name"])
 
     async def delete_pod(self, job: ObservedJob, deletion: DeletePod) -> ObservedPod | None:
         self._write()
@@ -282,6 +284,7 @@ class Histories(RuleBasedStateMachine):
         if status.phase == "Running":
             assert status.plan is not None
             assert len(self.cluster.pods) == status.plan.stages
+            assert status.plan.stages == 1 or self.cluster.services, "the ranks cannot find each other"
         else:
             assert not alive, "a finished job holds a GPU"
         quiet = self.cluster.version
