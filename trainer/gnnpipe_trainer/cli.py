@@ -91,7 +91,8 @@ def evaluate(given: argparse.Namespace) -> int:
 
 
 def report(given: argparse.Namespace) -> int:
-    """Show the final table of a finished run again."""
+    """Show the final table of a finished run again, and draw its course as a page."""
+    from gnnpipe_trainer.report_page import write_page
     from gnnpipe_trainer.view import final_table, show_error
 
     result = _result(given.out)
@@ -99,6 +100,8 @@ def report(given: argparse.Namespace) -> int:
         show_error(f"There is no result.json in {given.out}; name the --out folder of a finished run.")
         return ExitCode.INVALID
     compared = _result(given.compare or given.out / "full-batch")
+    if (page := write_page(given.out)) is not None:
+        sys.stdout.write(f"The run's course is drawn in {page}\n")
     final_table(result, compared, result.get("graphParallelBytes"))
     return ExitCode.DONE
 
@@ -174,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("evaluate", evaluate, "exact accuracies of a trained model", takes_job=True)
     sub.add_argument("--model", type=Path, required=True, metavar="FILE", help="model.pt of a run")
 
-    sub = command("report", report, "show the final table of a run again")
+    sub = command("report", report, "show the final table of a run again and draw its course as report.html")
     sub.add_argument("out", type=Path, metavar="DIR", help="the run's --out folder")
     sub.add_argument("--compare", type=Path, metavar="DIR", help="another run to compare with")
 

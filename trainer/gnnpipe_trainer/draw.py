@@ -134,7 +134,7 @@ def _legend(panels: Sequence[tuple[list[Row], str]]) -> list[Patch]:
 
 
 def _milliseconds(rows: Sequence[Row]) -> str:
-    return f"{1000 * makespan(list(rows)):.1f} ms"
+    return f"{1000 * makespan(list(rows)):,.1f} ms"
 
 
 def _idle(rows: Sequence[Row]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.filesize import decimal
 
 from gnnpipe_trainer.draw import SAME_FILE, figure_of
@@ -40,7 +41,7 @@ PAGE = """<!doctype html>
   h1 {{ font-size: 1.6rem; margin: 0; }}
   h2 {{ font-size: 1.05rem; margin: 2.2rem 0 .4rem; }}
   p {{ color: #555; margin: .2rem 0 1rem; }}
-  dl {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.5rem 0; }}
+  dl {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(8.2rem, 1fr)); gap: .7rem; margin: 1.5rem 0; }}
   dl div {{ background: #f5f7fa; border-radius: 6px; padding: .6rem .9rem; }}
   dt {{ color: #666; font-size: .8rem; }}
   dd {{ margin: 0; font-size: 1.3rem; font-variant-numeric: tabular-nums; }}
@@ -90,7 +91,8 @@ def _about(result: dict[str, Any], lines: list[Line]) -> str:
         return f"Under way: {len(lines)} epochs so far."
     plan = result["plan"]
     layers = "+".join(map(str, plan["layersPerStage"]))
-    shape = f"{plan['stages']} stages (layers {layers}) x {plan['ways']} ways, {plan['chunks']} chunks"
+    ways = f" x {plan['ways']} ways" if plan["ways"] > 1 else ""
+    shape = f"{plan['stages']} stages (layers {layers}){ways}, {plan['chunks']} chunks"
     return f"{shape}; {result['epochs']} epochs in {duration(result['seconds']['total'])}."
 
 
@@ -100,15 +102,15 @@ def _facts(result: dict[str, Any], lines: list[Line]) -> list[tuple[str, str, st
     if not result:
         return facts
     if result["accuracy"]:
-        best = f"best validation at epoch {result['bestEpoch'] + 1}"
+        best = f"best at epoch {result['bestEpoch'] + 1}"
         facts += [
             ("test accuracy", percent(result["accuracy"]["test"]), best),
-            ("validation accuracy", percent(result["accuracy"]["val"]), best),
+            ("validation", percent(result["accuracy"]["val"]), best),
         ]
     sent, bubble = result["bytesPerEpoch"], result["bubble"]
     return [
         *facts,
-        ("time per epoch", f"{1000 * result['seconds']['epochMedian']:.1f} ms", "median"),
+        ("time per epoch", _time(result["seconds"]["epochMedian"]), "median"),
         ("sent per epoch", decimal(sent["total"]), f"{decimal(sent['pipeline'])} between stages"),
         ("bubble", percent(bubble["measured"]), f"{percent(bubble['ideal'])} ideal"),
         ("peak memory", decimal(max(result["peakMemoryBytes"])), "of the fullest rank"),
@@ -142,8 +144,9 @@ def _chart(title: str, draw: Callable[[Any], None]) -> str:
     chart.grid(axis="y", color="#eeeeee")
     chart.set_axisbelow(True)
     chart.set_xlabel("epoch", fontsize=8)
+    chart.xaxis.set_major_locator(MaxNLocator(integer=True))
     if chart.get_legend_handles_labels()[1]:
-        chart.legend(frameon=False, fontsize=8, loc="best")
+        chart.legend(frameon=False, fontsize=8, loc="upper right")
     return f"<figure>{_svg(figure, title)}</figure>"
 
 
@@ -154,10 +157,11 @@ def _one(chart: Any, lines: list[Line], name: str, log_scale: bool = False) -> N
         chart.set_yticks([])
         return
     chart.plot(*zip(*points, strict=True), color=BLUE, linewidth=1.5)
-    if log_scale and min(value for _, value in points) > 0:
+    lowest, highest = min(value for _, value in points), max(value for _, value in points)
+    if log_scale and lowest > 0 and highest > 10 * lowest:
         chart.set_yscale("log")
     else:
-        chart.set_ylim(bottom=0)
+        chart.set_ylim(0, 1.1 * highest)
 
 
 def _accuracy(chart: Any, lines: list[Line]) -> None:
@@ -166,6 +170,8 @@ def _accuracy(chart: Any, lines: list[Line]) -> None:
     for split, colour in SPLITS.items():
         values = [100 * line["accuracy"][split] for line in known]
         chart.plot(epochs, values, color=colour, linewidth=1.5, label=f"{split}, %")
+    chart.set_ylim(0, 130)
+    chart.set_yticks(range(0, 101, 20))
 
 
 def _milliseconds(chart: Any, lines: list[Line]) -> None:
@@ -183,7 +189,7 @@ def _bytes(chart: Any, lines: list[Line]) -> None:
         series = [[line["bytes"][kind] for line in lines] for kind in used]
         chart.stackplot(epochs, series, labels=used, colors=[KIND_COLOURS[kind] for kind in used], alpha=0.85)
     chart.yaxis.set_major_formatter(lambda value, _: decimal(int(value)))
-    chart.set_ylim(bottom=0)
+    chart.set_ylim(0, 1.3 * max(line["bytes"]["total"] for line in lines) or 1)  # with room for the legend
 
 
 def _bubble(chart: Any, lines: list[Line], result: dict[str, Any]) -> None:
@@ -198,7 +204,8 @@ def _bubble(chart: Any, lines: list[Line], result: dict[str, Any]) -> None:
         chart.axhline(
             100 * result["bubble"]["ideal"], color=ORANGE, linestyle="--", linewidth=1, label="ideal, %"
         )
-    chart.set_ylim(0, 100)
+    chart.set_ylim(0, 130)
+    chart.set_yticks(range(0, 101, 20))
 
 
 def _pictures(out: Path, result: dict[str, Any]) -> list[str]:
@@ -217,6 +224,10 @@ def _pictures(out: Path, result: dict[str, Any]) -> list[str]:
         found.append("<h2>One epoch as it is meant</h2><p>The schedule that every stage follows.</p>")
         found.append(f"<figure>{_svg(figure, 'schedule')}</figure>")
     return found
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
 
 
 def _svg(figure: Figure, name: str) -> str:

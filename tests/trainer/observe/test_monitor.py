@@ -109,6 +109,11 @@ def test_metrics_hold_every_series_of_the_design_for_every_rank_of_the_pod(
     assert {name for name, rank, _ in samples if rank == "1"} == DESIGN - {"gnnpipe_loss"}
 
 
+def test_every_series_has_its_line_in_the_docs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    assert [name for name in DESIGN if f"| `{name}` |" not in page] == []
+
+
 def test_seconds_and_bytes_add_up_over_the_epochs(server: Server, tmp_path: Path) -> None:
     _train(Meter(Topology(2, 1, 0), 10, tmp_path), 4, LINE)
     samples = _samples(_get(server, "/metrics"))
