@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from .errors import NoCluster
 
 BASE_IMAGE = "localhost/gnnpipe-base:1"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+ARCHIVES_KEPT = 2  # per Dockerfile
+LAYERS_KEPT = 60  # about five builds of each image
 BASE_DOCKERFILE = 'FROM scratch\nADD base.tar /\nENV LANG=C.UTF-8\nCMD ["python3"]\n'
 
 
@@ -50,9 +51,9 @@ def build_image(
         mounts = {**pip_volumes(), **(volumes or {})}
         options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
         options += [f"--volume={here}:{there}:ro" for here, there in mounts.items()]
+        _forget_old(dockerfile.stem)
         _load_base(base)
         _build(dockerfile, tag, context, [*options, "--layers"])
-        _forget_old(dockerfile.stem)
         return _save(tag, archive)
 
 
@@ -126,10 +127,14 @@ def _folder() -> Path:
 
 
 def _forget_old(stem: str) -> None:
-    """A trainer's archive is a gigabyte: those of yesterday's code go."""
-    for archive in _folder().glob(f"{stem}-*.tar"):
-        if time.time() - archive.stat().st_mtime > 24 * 3600:
-            archive.unlink()
+    """A trainer's image takes gigabytes: archives of older code go, and layers when there are too many."""
+    archives = sorted(_folder().glob(f"{stem}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for archive in archives[:-ARCHIVES_KEPT]:
+        archive.unlink()
+    layers = _buildah("images", "--all", "--quiet").split()
+    nobody_builds = not _buildah("containers", "--quiet").split()
+    if len(layers) > LAYERS_KEPT and nobody_builds:
+        _buildah("rmi", "--all", "--force")
 
 
 def _suite() -> str:
