@@ -62,7 +62,7 @@ def read_failure(pod: ObservedPod) -> Failure | None:
     if pod.succeeded:
         return None
     if pod.exit_code == ExitCode.INVALID:
-        return Failure(Kind.INVALID, "InvalidData", f"{who}: {last_words(pod.message) or 'exit code 2'}")
+        return Failure(Kind.INVALID, "InvalidData", f"{who}: {all_words(pod.message) or 'exit code 2'}")
     if pod.exit_code == ExitCode.PREEMPTED:
         return Failure(Kind.DISRUPTION, "Preempted", f"{who} was asked to stop, and checkpointed")
     if pod.reason in DISRUPTION_REASONS or pod.disrupted:
@@ -107,6 +107,16 @@ def why_waiting(pods: Sequence[ObservedPod]) -> Failure | None:
 
 def last_words(message: str) -> str:
     """A termination message in one line: the error of a JSON report, else the last line of a log."""
+    lines = _lines(message)
+    return lines[-1][:MESSAGE_LIMIT] if lines else ""
+
+
+def all_words(message: str) -> str:
+    """Every line: a manifest or a graph may have several mistakes, and each is told."""
+    return "; ".join(_lines(message))[:MESSAGE_LIMIT]
+
+
+def _lines(message: str) -> list[str]:
     text = message.strip()
     if text.startswith("{"):
         try:
@@ -114,5 +124,4 @@ def last_words(message: str) -> str:
         except ValueError:
             report = {}
         text = str(report.get("error") or report.get("message") or text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:MESSAGE_LIMIT] if lines else ""
+    return [line.strip() for line in text.splitlines() if line.strip()]

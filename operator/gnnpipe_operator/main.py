@@ -145,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     level = os.environ.get("GNNPIPE_LOG_LEVEL", "info").upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if level != "DEBUG":
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it tells of every event of every pod
     try:
         asyncio.run(_until_signal(run(options)))
     except LeadershipLost as lost:

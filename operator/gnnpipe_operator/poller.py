@@ -45,17 +45,20 @@ class Poller:
         times, ask_at = self._silent.get(job.uid, (0, 0.0))
         if time.monotonic() < ask_at:
             return
-        pods = [pod for pod in self._store.pods_of(job) if pod.running and pod.ip]
-        # The last stage computes the loss, so it is asked first; any other that answers is as good.
-        for pod in sorted(pods, key=lambda p: p.stage, reverse=True)[:2]:
-            async with self._limit:
-                progress = await _ask(session, pod)
-            if progress is not None:
-                self._silent.pop(job.uid, None)
-                if self._progress.get(job.uid) != progress:
-                    self._progress[job.uid] = progress
-                    self._kick((job.namespace, job.name))
-                return
+        # Rank 0 knows the figures of the whole job, and it lives in stage 0.
+        first = next(
+            (pod for pod in self._store.pods_of(job) if pod.stage == 0 and pod.running and pod.ip), None
+        )
+        if first is None:
+            return
+        async with self._limit:
+            progress = await _ask(session, first)
+        if progress is not None:
+            self._silent.pop(job.uid, None)
+            if self._progress.get(job.uid) != progress:
+                self._progress[job.uid] = progress
+                self._kick((job.namespace, job.name))
+            return
         pause = min(EVERY_SECONDS * 2 ** min(times, 5), LONGEST_SILENCE_SECONDS)
         self._silent[job.uid] = (times + 1, time.monotonic() + pause)
 

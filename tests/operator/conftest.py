@@ -301,11 +301,12 @@ def make_operator(
     """Makes operators that watch the test's namespace; all are stopped and their logs judged at the end."""
     made: list[Operator] = []
 
-    def make(*arguments: str, kubeconfig: Path | None = None) -> Operator:
+    def make(*arguments: str, kubeconfig: Path | None = None, everywhere: bool = False) -> Operator:
         folder = tmp_path / f"operator-{len(made)}"
         folder.mkdir()
         chosen = kubeconfig or control_plane.kubeconfig
-        made.append(Operator(chosen, folder, f"--namespace={namespace}", *arguments))
+        scope = () if everywhere else (f"--namespace={namespace}",)
+        made.append(Operator(chosen, folder, *scope, *arguments))
         return made[-1]
 
     yield make

@@ -158,3 +158,11 @@ def test_an_operator_that_starts_late_picks_up_what_is_there(play: Any, make_ope
     make_operator().start()
     play.until_phase("cora", "Succeeded")
     assert play.events("cora") == [CREATED, RUNNING, ("Normal", "Succeeded")]
+
+
+def test_an_operator_without_a_namespace_serves_all_of_them(play: Any, make_operator: Any) -> None:
+    make_operator(everywhere=True).start()
+    play.apply("cora")
+    play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
+    play.run()
+    play.until_phase("cora", "Running")

@@ -71,8 +71,8 @@ def test_progress_comes_from_the_pods_into_status_and_metrics_and_ends_with_the_
     make_operator(f"--metrics-port={metrics}", f"--probe-port={probe}").start()
     play.apply("cora")
     play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
-    play.run("cora-s0-a0")  # has no address: nobody answers there
-    play.run("cora-s1-a0", podIP=trainer_address, podIPs=[{"ip": trainer_address}])
+    play.run("cora-s1-a0")
+    play.run("cora-s0-a0", podIP=trainer_address, podIPs=[{"ip": trainer_address}])
     play.until("the epoch is told", lambda: play.status("cora").get("epoch") == 40)
     status = play.status("cora")
     assert (status["progress"], status["loss"], status["etaSeconds"]) == ("40/200", 0.5, 40)

@@ -18,6 +18,12 @@ from gnnpipe_operator.failure import Kind, first_failure, last_words, read_failu
             "InvalidData",
             "no such file",
         ),
+        (
+            {"exit_code": 2, "message": "a: wrong.\nb: wrong."},
+            Kind.INVALID,
+            "InvalidData",
+            "a: wrong.; b: wrong.",
+        ),
         ({"exit_code": 75}, Kind.DISRUPTION, "Preempted", "checkpointed"),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
