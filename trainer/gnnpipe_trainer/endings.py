@@ -21,6 +21,7 @@ SCRATCH_PREFIX = ".run-"  # a local launch's scratch folder, inside the run's ou
 # Files in the launch's scratch folder.
 STOP = "stop"  # the launcher was asked to stop; ranks write a checkpoint and leave
 STOPPED = "stopped"  # the ranks here have done so
+HUNG = "hung"  # which rank does not answer, in a sentence
 STARTED = "started.json"  # where rank 0 begins
 
 

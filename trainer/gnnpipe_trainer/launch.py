@@ -24,7 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_trainer.endings import (
-    HUNG_PEER_EXIT,
+    HUNG,
     LOST_PEER_EXIT,
     PARENT,
     SCRATCH_PREFIX,
@@ -134,6 +134,8 @@ def _set_rank_environment(ranks_here: int, scratch: Path) -> None:
 
 def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:
     """The failure that caused the others, in a sentence that names its rank."""
+    if (scratch / HUNG).exists():
+        return Outcome(ExitCode.FAILED, (scratch / HUNG).read_text())
     rank, failure = min(failures.items(), key=lambda item: (_blame(item[1]), item[0]))
     name = f"rank {rank} of {place.ranks_here * place.machines}"
     said = sentence_file(scratch, rank)
@@ -142,14 +144,12 @@ def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -
         return Outcome(ExitCode.INVALID, sentence)
     if not sentence or failure.exitcode < 0:
         return Outcome(ExitCode.FAILED, f"{name} {_by_code(failure.exitcode)}")
-    if failure.exitcode == HUNG_PEER_EXIT:
-        return Outcome(ExitCode.FAILED, sentence)
     return Outcome(ExitCode.FAILED, f"{name}: {sentence}")
 
 
 def _blame(failure: ProcessFailure) -> int:
-    """Lower is nearer to the cause: a wrong manifest, a hung rank, a killed one, an error, a lost neighbour."""
-    if failure.exitcode in (ExitCode.INVALID, HUNG_PEER_EXIT):
+    """Lower is nearer to the cause: a wrong manifest, a killed rank, an error, a lost neighbour."""
+    if failure.exitcode == ExitCode.INVALID:
         return 0
     if failure.exitcode == -signal.SIGTERM:  # by the agent, because another one failed
         return 4

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from gnnpipe_trainer.endings import HUNG_PEER_EXIT, pid_file, sentence_file
+from gnnpipe_trainer.endings import HUNG, HUNG_PEER_EXIT, pid_file, sentence_file
 from gnnpipe_trainer.pipeline.topology import Topology
 
 log = logging.getLogger("gnnpipe")
@@ -95,6 +95,7 @@ class Watchdog:
     def _condemn(self, rank: int, seconds: float) -> None:
         sentence = f"{name_of(self.topology, rank)} has not answered for {seconds:.0f} s"
         self.store.set(VERDICT, sentence)
+        (self.scratch / HUNG).write_text(sentence)  # before its end is seen: the end is not the cause
         pid = pid_file(self.scratch, rank)
         if pid.exists():  # on this machine: it must not wake up and write into the next attempt
             with suppress(OSError, ValueError):
@@ -106,6 +107,7 @@ class Watchdog:
         if self._ended.is_set():
             return
         log.error(sentence)
+        (self.scratch / HUNG).write_text(sentence)
         sentence_file(self.scratch, self.topology.rank).write_text(sentence)
         time.sleep(2 * self.interval)  # the verdict is read where this rank's end would be noticed first
         os._exit(HUNG_PEER_EXIT)
