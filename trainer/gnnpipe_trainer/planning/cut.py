@@ -88,12 +88,12 @@ def merge_slots(cut: Cut) -> Cut:
     return Cut(**{**fields, "same_slot": fields["out_entries"], "chunk_halo": fields["receives"]})
 
 
-def estimate_cut(vertices: int, edges: int, ways: int, chunks: int) -> Cut:
+def estimate_cut(vertices: int, edges: int, ways: int, chunks: int, mirrors: float | None = None) -> Cut:
     """A cut of a graph of which only the sizes are known: even chunks, borders as METIS usually leaves them."""
     slots = chunks // ways
     degree = edges / max(1, vertices)
     entries = edges / chunks
-    mirrors = estimate_mirrors(vertices, degree, ways)
+    mirrors = estimate_mirrors(vertices, degree, ways) if mirrors is None else mirrors
     halo = estimate_mirrors(vertices, degree, chunks)
     same = entries * (1 - ESTIMATED_CUT * (1 - 1 / slots))
 

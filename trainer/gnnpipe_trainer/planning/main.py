@@ -11,11 +11,13 @@ from pathlib import Path
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.graph.cache import default_folder
 from gnnpipe_trainer.planning.choose import choose
 from gnnpipe_trainer.planning.forecast import Planner
 from gnnpipe_trainer.planning.graphs import Graph, RealGraph, SizedGraph
 from gnnpipe_trainer.planning.hardware import CPU, DEFAULT, KNOWN, Hardware
 from gnnpipe_trainer.planning.shape import ModelShape, built_in_shape
+from gnnpipe_trainer.planning.stored import load_calibration
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ def main(
     calibrate: bool = False,
 ) -> int:
     """Forecast the plans of a job and recommend one; returns the exit code of the contract."""
+    if calibrate:
+        from gnnpipe_trainer.planning.calibrate import calibrate as measure
+
+        measure()
     try:
         planner = make_planner(job, manifest_folder, sizes, hardware)
         ranks = make_plan(job).ranks if gpus is None else gpus
@@ -97,10 +103,11 @@ def model_shape(job: GNNPipeJob, graph: Graph, manifest_folder: Path) -> ModelSh
 
 
 def pick_hardware(job: GNNPipeJob, name: str | None) -> Hardware:
+    """By name; else the machine at hand for a job that asks for CPUs, and a common GPU for others."""
+    if name == "cpu" or (name is None and job.spec.training.device == "cpu"):
+        return load_calibration(default_folder()) or CPU
     if name is None:
-        return CPU if job.spec.training.device == "cpu" else KNOWN[DEFAULT]
-    if name == "cpu":
-        return CPU
+        return KNOWN[DEFAULT]
     if name not in KNOWN:
         raise BadRequest(f"--hardware: {name!r} is not known; use cpu, {', '.join(KNOWN)}")
     return KNOWN[name]

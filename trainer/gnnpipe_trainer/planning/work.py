@@ -39,6 +39,12 @@ class StageWork:
         ends = [self.shape.encoder] if self.first == 0 else []
         return ends + ([self.shape.decoder] if self.first + self.count == len(self.shape.blocks) else [])
 
+    @property
+    def _steps(self) -> float:
+        """Blocks, as far as their fixed cost goes: a constant sum is read, not computed; the loss costs a block too."""
+        light = sum(block.constant for block in self.blocks) + (self.first == 0)
+        return self.count - 0.5 * light + (self.first + self.count == len(self.shape.blocks))
+
     def amounts(self, cut: Cut) -> dict[Work, Amounts]:
         """Units of work of every slot, by action."""
         forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
@@ -64,7 +70,7 @@ class StageWork:
             amounts["multiply"] += cut.rows * end.multiplies
             amounts["random"] += cut.rows * end.dropped
             amounts["row"] += cut.rows * end.passes
-        amounts["forward_block"] += self.count + 0.5 * len(self.ends)
+        amounts["forward_block"] += self._steps
         return amounts
 
     def _backward(self, cut: Cut) -> Amounts:
@@ -76,7 +82,7 @@ class StageWork:
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
                 amounts["row"] += cut.rows * 2 * block.message_width
-                entries = 2 * _entries(block, cut) if block.edges == "conv" else fresh
+                entries = _entries(block, cut) if block.edges == "conv" else fresh
                 amounts[_unit(block)] += entries * block.message_width
         for end in self.ends:
             amounts["multiply"] += cut.rows * (0 if end is self.shape.encoder else end.multiplies)
@@ -84,14 +90,14 @@ class StageWork:
         if cut.slots > 1 and any(block.edges != "conv" and not block.constant for block in self.blocks):
             # The first backward slot sorts out this epoch's stale edges, for all blocks and slots.
             amounts["refresh"][:, -1] += cut.out_entries.sum(axis=1)
-        amounts["backward_block"] += self.count + 0.5 * len(self.ends)
+        amounts["backward_block"] += self._steps
         return amounts
 
     def _weights(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
         multiplies = sum(block.multiplies for block in self.blocks) + sum(end.multiplies for end in self.ends)
         amounts["multiply"] += cut.rows * multiplies
-        amounts["weight_block"] += self.count + 0.5 * len(self.ends)
+        amounts["weight_block"] += self._steps
         return amounts
 
 

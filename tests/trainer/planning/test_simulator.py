@@ -1,0 +1,76 @@
+"""The simulator plays the trainer's own schedules, so what it says follows from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble
+from gnnpipe_trainer.planning.simulate import Epoch, simulate
+from gnnpipe_trainer.timeline import play
+
+SHAPES = [(1, 1), (2, 8), (4, 4), (4, 16), (5, 3)]
+
+
+def equal(
+    stages: int,
+    slots: int,
+    transfer: float = 0.0,
+    split: bool = True,
+    cores: int | None = None,
+    work: float = 1.0,
+    ways: int = 1,
+) -> Epoch:
+    costs = {kind: [work] * slots for kind in Work}
+    if not split:
+        costs[Work.INPUT_GRADIENT] = [2 * work] * slots
+    messages = [[transfer] * slots for _ in range(stages - 1)]
+    return simulate([costs] * stages, messages, split_backward=split, cores=cores, ways=ways)
+
+
+@pytest.mark.parametrize(("stages", "slots"), SHAPES)
+@pytest.mark.parametrize("split", [True, False])
+def test_with_equal_costs_and_no_links_it_is_the_ideal_timeline(stages: int, slots: int, split: bool) -> None:
+    assert equal(stages, slots, split=split).rows == play(stages, slots, split)
+
+
+@pytest.mark.parametrize(("stages", "slots"), SHAPES)
+def test_without_split_backward_the_bubble_is_the_textbooks(stages: int, slots: int) -> None:
+    assert equal(stages, slots, split=False).bubble == pytest.approx(ideal_bubble(stages, slots))
+
+
+@given(
+    costs=st.lists(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), min_size=1, max_size=5),
+    slots=st.integers(1, 7),
+    transfer=st.floats(0, 5),
+    cores=st.one_of(st.none(), st.integers(1, 4)),
+)
+def test_an_epoch_is_never_shorter_than_its_busiest_stage_nor_longer_than_everything_in_a_row(
+    costs: list[list[float]], slots: int, transfer: float, cores: int | None
+) -> None:
+    stages = [{work: [c] * slots for work, c in zip(Work, cost, strict=True)} for cost in costs]
+    epoch = simulate(stages, [[transfer] * slots for _ in stages[1:]], cores=cores)
+    busy = [sum(cost) * slots for cost in costs]
+    least = max(max(busy), sum(busy) / (cores or len(costs)))
+    assert epoch.seconds >= least - 1e-6
+    assert epoch.seconds <= sum(busy) + 2 * slots * transfer * (len(costs) - 1) + 1e-6
+    assert all(len(row) == 3 * slots for row in epoch.rows)
+
+
+def test_transfers_hide_behind_compute_until_the_link_is_slower_than_a_slot() -> None:
+    without, hidden, slow = equal(2, 32), equal(2, 32, transfer=0.5), equal(2, 32, transfer=4.0)
+    assert hidden.seconds == pytest.approx(without.seconds, rel=0.05)
+    assert slow.seconds == pytest.approx(2 * 32 * 4.0, rel=0.05)  # the link is all that counts
+
+
+def test_ranks_that_share_cores_take_turns() -> None:
+    assert equal(4, 16, cores=2).seconds == pytest.approx(4 * 16 * 3 / 2, rel=0.06)
+    assert equal(4, 16, cores=4).seconds == equal(4, 16).seconds
+    assert equal(1, 1, ways=4, cores=2).seconds == pytest.approx(6.0)
+
+
+def test_the_slowest_stage_sets_the_pace() -> None:
+    quick, slow = ({work: [cost] * 16 for work in Work} for cost in (1.0, 3.0))
+    epoch = simulate([quick, slow, quick], [[0.0] * 16] * 2)
+    assert epoch.seconds == pytest.approx(3 * 16 * 3, rel=0.06)

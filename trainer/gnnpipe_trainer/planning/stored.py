@@ -1,0 +1,41 @@
+"""A machine's calibration in the cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
+
+FORMAT = 1  # raise when Costs or the way work is counted changes: old measurements mean something else then
+FILE = "calibration.json"
+
+
+def save_calibration(hardware: Hardware, folder: Path) -> None:
+    """Written beside and renamed: a reader never sees half of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f"{FILE}.{os.getpid()}"
+    beside.write_text(json.dumps({"format": FORMAT, "hardware": asdict(hardware)}, indent=2) + "\n")
+    os.replace(beside, folder / FILE)
+
+
+def load_calibration(folder: Path) -> Hardware | None:
+    """None where this machine was not measured, or by another version."""
+    try:
+        content: dict[str, Any] = json.loads((folder / FILE).read_text())
+        if content["format"] != FORMAT:
+            return None
+        fields = content["hardware"]
+        return Hardware(
+            **{
+                **fields,
+                "costs": Costs(**fields["costs"]),
+                "near": Link(**fields["near"]),
+                "far": Link(**fields["far"]),
+            }
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
