@@ -27,7 +27,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600  # a busy machine may be slow, and a rank may never end
 
 
 def manifest(stages: int = 2, ways: int = 1, **training: Any) -> dict[str, Any]:
