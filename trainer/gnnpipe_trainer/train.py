@@ -87,9 +87,7 @@ class Rank:
             job, self.plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash
         )
         self.state = TrainingState(self.engine, self.optimizer, self.best)
-        self.saver = Saver(
-            out / "checkpoints", job.spec.checkpoint, topology, job_store(), training.stall_timeout_seconds
-        )
+        self.saver = Saver(out / "checkpoints", job.spec.checkpoint, topology, job_store())
 
     def train_epoch(self, epoch: int) -> None:
         start = time.perf_counter()

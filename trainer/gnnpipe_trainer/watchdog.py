@@ -25,6 +25,7 @@ from gnnpipe_trainer.pipeline.topology import Topology
 log = logging.getLogger("gnnpipe")
 
 VERDICT = "verdict"
+DONE = b"done"
 
 
 class Watchdog:
@@ -36,14 +37,19 @@ class Watchdog:
         self._heard: dict[int, tuple[bytes, float]] = {}  # last beat of each rank, and when it changed
         self._answered = 0.0  # when the store last did
         self._ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         self._answered = time.monotonic()
-        for target in (self._beat, self._watch_store):
-            threading.Thread(target=target, name="watchdog", daemon=True).start()
+        self._beating.start()
+        threading.Thread(target=self._watch_store, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
+        """Say that this rank is done, so that nobody waits for another beat."""
         self._ended.set()
+        self._beating.join(2 * self.interval)
+        with suppress(dist.DistError):
+            self.store.set(_key(self.topology.rank), DONE.decode())
 
     def silent_ranks(self, seconds: float) -> list[int]:
         """Who gives no sign of life for so long; for a rank that has lost a connection and wants to say whose."""
@@ -54,7 +60,7 @@ class Watchdog:
                 before = self._beats(range(self.topology.world))
                 time.sleep(seconds)
                 after = self._beats(before.keys())
-                found.extend(rank for rank, beat in before.items() if after.get(rank) == beat)
+                found.extend(rank for rank, beat in before.items() if after.get(rank) == beat != DONE)
 
         listening = threading.Thread(target=listen, daemon=True)
         listening.start()
@@ -82,7 +88,7 @@ class Watchdog:
         now = time.monotonic()
         for rank, beat in self._beats(self._watched).items():
             last, since = self._heard.get(rank, (b"", now))
-            if beat != last:
+            if beat != last or beat == DONE:
                 self._heard[rank] = (beat, now)
             elif now - since > self.patience and rank != self.topology.rank:
                 self._condemn(rank, now - since)

@@ -68,11 +68,11 @@ class Start:
             state.begin()
             return
         content = self.checkpoint.content
-        reporter.begin(content["seconds"], content["line"])
         accuracy = content["best"]["accuracy"]
         state.best.epoch = content["best"]["epoch"]
         state.best.accuracy = None if accuracy is None else Accuracy(*accuracy)
         state.restore(partial(load_tensors, self.checkpoint), self.epoch, self.history_fits)
+        reporter.begin(content["seconds"], content["line"])
 
     def announce(self, scratch: Path) -> None:
         """Tell whoever started this run where it begins."""

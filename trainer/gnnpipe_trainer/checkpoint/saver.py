@@ -29,6 +29,8 @@ from gnnpipe_trainer.pipeline.topology import Topology
 
 log = logging.getLogger("gnnpipe")
 
+PATIENCE = timedelta(hours=1)  # of rank 0 with slow disks of others; ranks that are gone end it much sooner
+
 
 @dataclass
 class SaveCounts:
@@ -40,17 +42,8 @@ class SaveCounts:
 
 
 class Saver:
-    def __init__(
-        self,
-        checkpoints: Path,
-        spec: CheckpointSpec,
-        topology: Topology,
-        store: Store,
-        patience_seconds: float,
-    ) -> None:
-        """`patience_seconds`: how long rank 0 waits for the other ranks' parts."""
+    def __init__(self, checkpoints: Path, spec: CheckpointSpec, topology: Topology, store: Store) -> None:
         self.checkpoints, self.spec, self.topology, self.store = checkpoints, spec, topology, store
-        self.patience = timedelta(seconds=patience_seconds)
         self.counts = SaveCounts()
         self._thread: threading.Thread | None = None
 
@@ -102,7 +95,7 @@ class Saver:
     def _finish(self, epoch: int, folder: Path, content: dict[str, Any]) -> None:
         """Rank 0: once every rank has written its part, make the checkpoint valid and drop old ones."""
         keys = [self._key(epoch, rank) for rank in range(self.topology.world)]
-        self.store.wait(keys, self.patience)
+        self.store.wait(keys, PATIENCE)
         parts = [json.loads(self.store.get(key)) for key in keys]
         for key in keys:
             self.store.delete_key(key)
