@@ -36,6 +36,9 @@ cluster-up: setup     ## a real Kubernetes to play with (as root with a node); p
 cluster-down: setup   ## end what cluster-up started
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness down
 
+bench: setup          ## measure the engine against its bars (as root also over slow links); half an hour
+	@$(BIN)/python benchmarks/engine.py
+
 lock: setup           ## pin what is installed now into constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt
 

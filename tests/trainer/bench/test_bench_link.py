@@ -62,10 +62,17 @@ def test_no_more_bits_pass_than_the_rate_allows_in_either_direction(backwards: b
 
 @needs_link
 def test_nothing_is_left_of_a_link() -> None:
-    with pytest.raises(KeyboardInterrupt), emulated_link("1gbit") as machines:
-        names = [machine.namespace for machine in machines]
-        assert all(Path("/run/netns", name).exists() for name in names)
-        raise KeyboardInterrupt
+    names: list[str] = []
+
+    def break_off() -> None:
+        with emulated_link("1gbit") as machines:
+            names.extend(machine.namespace for machine in machines)
+            assert all(Path("/run/netns", name).exists() for name in names)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
+    assert len(names) == 2
     assert not any(Path("/run/netns", name).exists() for name in names)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_trainer.bench import bare, plain
+from gnnpipe_trainer.bench import bare, chunkwise, plain
 from gnnpipe_trainer.bench.compare import time_ratio
 from gnnpipe_trainer.bench.measure import RunFailed, measure
 from gnnpipe_trainer.bench.modes import CSR, EDGE_INDEX, ONE_RANK, Mode, modes_for
@@ -18,17 +18,36 @@ from gnnpipe_trainer.cli import main
 EPOCHS = 3
 
 
-def test_all_modes_of_two_ranks_are_measured_and_kept(
+def test_modes_are_measured_side_by_side_and_kept(
     manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert (
-        main(["bench", "modes", str(manifest), "--epochs", str(EPOCHS), "--out", str(out)]) == ExitCode.DONE
-    )
+    names = [CSR, ONE_RANK, "pipeline, 2 stages", "graph, 2 ways"]
+    only = [word for name in names for word in ("--only", name)]
+    command = ["bench", "modes", str(manifest), "--epochs", str(EPOCHS), "--out", str(out), *only]
+    assert main(command) == ExitCode.DONE
     results = json.loads((out / "modes.json").read_text())
     rows = {row["name"]: row for row in results["modes"]}
     assert results["failures"] == {}
-    assert list(rows) == [
+    assert results["graph"]["vertices"] == 400
+    assert results["command"].startswith("gnnpipe bench modes ")
+    assert set(rows) == {*names, "pipeline, 2 stages, W not split"}
+    for row in rows.values():
+        assert row["seconds"]["median"] > 0
+        assert [len(seconds) for seconds in row["seconds"]["rounds"]] == [EPOCHS]
+        assert all(peak > 1e6 for peak in row["peakMemoryBytes"])
+    for row in results["modes"][-3:]:
+        assert row["bytesPerEpoch"] == row["formulaBytes"]
+        assert 0 <= row["waiting"] < 1
+    losses = [rows[name]["lastLoss"] for name in (CSR, ONE_RANK, "graph, 2 ways")]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)  # they did the same work
+    assert (out / "modes.png").read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in rows)
+
+
+def test_all_modes_of_two_ranks_in_the_order_of_the_table(job: GNNPipeJob) -> None:
+    assert [mode.title for mode in modes_for(job, ranks=2, rates=["1gbit"], with_dgl=False)] == [
         "torch-geometric, edge_index",
         "torch-geometric, CSR, cached",
         "bare loop of the same kernels",
@@ -38,20 +57,14 @@ def test_all_modes_of_two_ranks_are_measured_and_kept(
         "pipeline, 2 stages",
         "pipeline, 2 stages, W not split",
         "graph, 2 ways",
+        "pipeline, 2 stages, 1gbit",
+        "graph, 2 ways, 1gbit",
     ]
-    assert results["graph"]["vertices"] == 400
-    for row in rows.values():
-        assert row["seconds"]["median"] > 0
-        assert [len(seconds) for seconds in row["seconds"]["rounds"]] == [EPOCHS]
-        assert all(peak > 1e6 for peak in row["peakMemoryBytes"])
-    for row in results["modes"][-3:]:
-        assert row["bytesPerEpoch"] == row["formulaBytes"]
-        assert 0 <= row["waiting"] < 1
-    exact = [rows[name]["lastLoss"] for name in (EDGE_INDEX, CSR, ONE_RANK, "graph, 2 ways")]
-    assert exact == pytest.approx([exact[0]] * 4, rel=1e-4)  # they did the same work
-    assert (out / "modes.png").read_bytes().startswith(b"\x89PNG")
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in rows)
+
+
+def test_a_name_that_no_mode_has_is_refused(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "modes", str(manifest), "--only", "warp drive"]) == ExitCode.INVALID
+    assert "warp drive" in capsys.readouterr().err
 
 
 def test_hybrid_stands_beside_four_way_graph_parallelism(job: GNNPipeJob) -> None:
@@ -99,3 +112,11 @@ def test_a_wrong_rate_is_refused_before_anything_runs(
         main(["bench", "modes", str(manifest), "--rate", "fast"])
     assert ending.value.code == ExitCode.INVALID
     assert "200mbit or 1gbit" in capsys.readouterr().err
+
+
+def test_the_engine_takes_chunks_in_turn_and_its_loss_falls(job: GNNPipeJob, tmp_path: Path) -> None:
+    in_turn = Mode("in turn", parallelism={"stages": 1, "ways": 1, "chunks": 4})
+    figures = chunkwise.measure(
+        {"manifest": in_turn.job(job, 30).manifest(), "folder": str(tmp_path), "epochs": 30}
+    )
+    assert figures.loss[-1] < figures.loss[0]

@@ -17,7 +17,7 @@ from gnnpipe_api.load import load_job
 from gnnpipe_trainer.bench.compare import Comparison, Say, run_comparison
 from gnnpipe_trainer.bench.dgl_venv import NoDGL, dgl_python
 from gnnpipe_trainer.bench.link import bits_per_second, why_no_link
-from gnnpipe_trainer.bench.modes import modes_for
+from gnnpipe_trainer.bench.modes import Mode, modes_for
 from gnnpipe_trainer.bench.show import draw, print_table
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
@@ -47,9 +47,13 @@ def modes(given: argparse.Namespace) -> int:
     rates, with_dgl = what_is_possible(
         given.rate, given.dgl, lambda said: console.print(said, style="yellow")
     )
+    chosen = choose(modes_for(job, given.ranks, rates, with_dgl), given.only)
+    if not chosen:
+        show_error(f"--only: no mode of this job has {' or '.join(given.only)} in its name")
+        return ExitCode.INVALID
     comparison = Comparison(
         job,
-        modes_for(job, given.ranks, rates, with_dgl),
+        chosen,
         given.epochs,
         given.rounds,
         given.job.parent,
@@ -67,6 +71,11 @@ def modes(given: argparse.Namespace) -> int:
     if measured < FEWEST_EPOCHS:
         console.print(f"A median of fewer than {FEWEST_EPOCHS} epochs says little.", style="yellow")
     return ExitCode.FAILED if results["failures"] else ExitCode.DONE
+
+
+def choose(modes: list[Mode], parts_of_names: list[str]) -> list[Mode]:
+    """Those with one of the given parts in their name; all, if none is given."""
+    return [m for m in modes if not parts_of_names or any(part in m.title for part in parts_of_names)]
 
 
 def what_is_possible(rates: list[str], with_dgl: bool, say: Say) -> tuple[list[str], bool]:
@@ -125,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
         "--epochs", type=int, default=9, help="per run, the 2 that warm up included (default: 9)"
     )
     sub.add_argument("--rounds", type=int, default=1, help="how often all modes are run in turn (default: 1)")
+    sub.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only modes with this in their name; may be repeated",
+    )
     sub.add_argument("--dgl", action="store_true", help="also DGL, in an environment made for it")
     sub.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for results (default: runs/bench-<name>)"

@@ -1,0 +1,114 @@
+"""The engine's bars: judged from kept figures, and the page says what the figures say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ENGINE = ROOT / "benchmarks" / "engine.py"
+
+
+def row(name: str, seconds: float, rate: str | None = None, **more: Any) -> dict[str, Any]:
+    plan = {"stages": 1, "ways": 1, "chunks": 1, "layersPerStage": [16]}
+    return {
+        "name": name,
+        "rate": rate,
+        "plan": plan,
+        "seconds": {"median": seconds, "rounds": [[9.0, 9.0, seconds]]},
+        "ratio": seconds,
+        "lastLoss": 1.0,
+        "peakMemoryBytes": [1_000_000],
+        **more,
+    }
+
+
+def moved(kind: str, measured: int, formula: int, waiting: float) -> dict[str, Any]:
+    return {
+        "bytesPerEpoch": {kind: measured},
+        "formulaBytes": {kind: formula},
+        "waiting": waiting,
+        "idealBubble": 0.0588,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    modes = [
+        row("torch-geometric, edge_index", 6.0),
+        row("torch-geometric, CSR, cached", 2.0),
+        row("1 rank, 1 chunk", 1.0),
+        row("pipeline, 2 stages", 0.5, **moved("pipeline", 100, 100, 0.04)),
+        row("graph, 2 ways", 0.6, **moved("graph", 1400, 1400, 0.2)),
+        row("pipeline, 2 stages", 0.5, "1gbit", **moved("pipeline", 100, 100, 0.04)),
+        row("graph, 2 ways", 1.0, "1gbit", **moved("graph", 1400, 1400, 0.2)),
+    ]
+    case = {
+        "command": "python benchmarks/engine.py --only gcn-16",
+        "machine": {
+            "processor": "P",
+            "cores": 2,
+            "memoryBytes": 2**34,
+            "torch": "2",
+            "torchGeometric": "2",
+            "python": "3",
+            "loadAtStart": 0.1,
+        },
+        "job": {"spec": {"model": {"kind": "gcn", "layers": 16, "hidden": 64}}},
+        "graph": {"vertices": 10, "edges": 20},
+        "epochs": 3,
+        "warmupEpochs": 2,
+        "rounds": 1,
+        "modes": modes,
+    }
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "gcn-16.json").write_text(json.dumps(case))
+    return tmp_path
+
+
+def write_page(results: Path, page: Path) -> str:
+    command = [sys.executable, str(ENGINE), "--docs", "--results", str(results), "--page", str(page)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_each_bar_is_met_or_missed_by_its_figure(results: Path, tmp_path: Path) -> None:
+    said = write_page(results, tmp_path / "page.md")
+    bars = json.loads((results / "engine.json").read_text())["bars"]
+    met = {bar["what"]: bar["met"] for bar in bars}
+    assert met == {
+        "1 rank: times as fast as torch-geometric, edge_index": True,
+        "1 rank: times as fast as torch-geometric, CSR, cached": False,
+        "2 stages: times as fast as 1 rank": True,
+        "2 stages, W split: waiting, below the ideal bubble": True,
+        "2 stages against 2-way graph parallelism: times fewer bytes (wanted: by formula)": True,
+        "2 stages against 2-way graph parallelism: times as fast, loopback": True,
+        "2 stages against 2-way graph parallelism: times as fast, 1gbit": False,
+    }
+    assert "5 of 7 bars met" in said
+
+
+def test_the_page_keeps_what_was_written_by_hand(results: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    write_page(results, page)
+    page.write_text(f"by hand\n{page.read_text()}also by hand\n")
+    write_page(results, page)
+    text = page.read_text()
+    assert text.startswith("by hand\n")
+    assert text.endswith("also by hand\n")
+    assert text.count("### The bars") == 1
+    assert "Command: `python benchmarks/engine.py --only gcn-16`" in text
+
+
+def test_the_page_in_docs_says_what_the_kept_figures_say(tmp_path: Path) -> None:
+    kept, page = tmp_path / "results", tmp_path / "benchmarks.md"
+    shutil.copytree(ROOT / "benchmarks" / "results", kept)
+    shutil.copy(ROOT / "docs" / "benchmarks.md", page)
+    write_page(kept, page)
+    assert page.read_text() == (ROOT / "docs" / "benchmarks.md").read_text()
+    assert (kept / "engine.json").read_text() == (ROOT / "benchmarks" / "results" / "engine.json").read_text()
