@@ -72,15 +72,17 @@ class Reconciler:
         now = self._clock()
         refusal = self._refusals.get(job.uid)
         if refusal and not refusal.final and now >= refusal.retry_at:
-            refusal = self._refusals.pop(job.uid) and None
+            del self._refusals[job.uid]
+            refusal = None
         progress = self.progress.get(job.uid)
         return decide(job, self._store.pods_of(job), now, progress=progress, refusal=refusal)
 
     async def _carry_out(self, job: ObservedJob, decision: Decision) -> bool:
-        """True: something was created or refused, so decide again at once."""
+        """True: the world is another now, so decide again at once and do not wait for our own echo."""
         for event in decision.events:
             await self._cluster.emit(job, event, self._clock())
-        if decision.status != job.status:
+        changed = decision.status != job.status
+        if changed:
             log.info("%s/%s: %s", job.namespace, job.name, _summary(decision))
             job = await self._cluster.write_status(job, decision.status)
             self._store.put_job(job)
@@ -90,8 +92,9 @@ class Reconciler:
                 await self._delete_pod(job, action)
             elif isinstance(action, DeleteJob):
                 await self._cluster.delete_job(job)
+                return False
         if not creations:
-            return False
+            return changed
         try:
             await self._create_all(job, decision, creations)
         except Refused as refused:
