@@ -87,7 +87,7 @@ def _draw_rows(chart: Any, rows: list[Row], label: str) -> None:
     width = makespan(rows)
     for number, row in enumerate(rows):
         chart.barh(number, width, left=0, height=0.8, color=IDLE)  # what no bar covers is idle
-        for span in row:
+        for span in sorted(row, key=is_work, reverse=True):  # waits inside of work lie on top of it
             _draw_span(chart, number, span, first, width)
     chart.set_yticks(range(len(rows)), [f"{label} {number}" for number in range(len(rows))])
     chart.invert_yaxis()

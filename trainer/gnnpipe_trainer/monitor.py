@@ -28,9 +28,8 @@ from gnnpipe_trainer.meter import Figures, read_figures
 
 log = logging.getLogger("gnnpipe")
 
-FRESH_SECONDS = (
-    0.2  # answers younger than this are given again: a thousand scrapes cost as much as five a second
-)
+# Answers younger than this are given again: a thousand scrapes cost as much as two a second.
+FRESH_SECONDS = 0.5
 MOST_CONNECTIONS = 16
 CLIENT_TIMEOUT_SECONDS = 5
 NICENESS = 10  # whoever looks gives way to whoever trains

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
@@ -21,6 +22,8 @@ from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.report import KINDS
 from gnnpipe_trainer.timeline import play
 from gnnpipe_trainer.view import duration, percent
+
+log = logging.getLogger("gnnpipe")
 
 Line = dict[str, Any]  # of epochs.jsonl
 
@@ -67,22 +70,25 @@ PAGE = """<!doctype html>
 
 
 def write_page(out: Path) -> Path | None:
-    """report.html in the folder of a run, also of one that is still under way; None before its first epoch."""
+    """report.html in the folder of a run, also of one that is still under way; None before its first epoch
+    or where nothing can be written."""
     lines = _lines(out / "epochs.jsonl")
     if not lines:
         return None
     result = _result(out / "result.json")
-    page = out / "report.html"
-    page.write_text(
-        PAGE.format(
-            title=escape(result.get("job", out.resolve().name)),
-            about=escape(_about(result, lines)),
-            facts="\n".join(_fact(*fact) for fact in _facts(result, lines)),
-            charts="\n".join(_charts(lines, result)),
-            pictures="\n".join(_pictures(out, result)),
-        ),
-        encoding="utf-8",
+    content = PAGE.format(
+        title=escape(result.get("job", out.resolve().name)),
+        about=escape(_about(result, lines)),
+        facts="\n".join(_fact(*fact) for fact in _facts(result, lines)),
+        charts="\n".join(_charts(lines, result)),
+        pictures="\n".join(_pictures(out, result)),
     )
+    page = out / "report.html"
+    try:
+        page.write_text(content, encoding="utf-8")
+    except OSError as error:
+        log.warning("The page cannot be written: %s", error)
+        return None
     return page
 
 

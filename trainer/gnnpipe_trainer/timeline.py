@@ -9,6 +9,8 @@ from gnnpipe_trainer.pipeline.schedule import Action, Move, Work, epoch_schedule
 
 EQUAL_COSTS: Mapping[Work, float] = {Work.FORWARD: 1.0, Work.INPUT_GRADIENT: 1.0, Work.WEIGHT_GRADIENT: 1.0}
 
+WAIT = "wait "  # begins the names of spans in which a rank waited for the wire
+
 
 @dataclass(frozen=True)
 class Span:
@@ -59,7 +61,17 @@ def makespan(rows: list[Row]) -> float:
 def idle_share(rows: list[Row]) -> float:
     """Share of all ranks' time in which no work was done, 0 to 1."""
     total = makespan(rows) * len(rows)
-    return 1.0 - sum(s.seconds for row in rows for s in row if is_work(s)) / total if total else 0.0
+    return 1.0 - sum(seconds for row in rows for _, seconds in worked(row)) / total if total else 0.0
+
+
+def worked(row: Row) -> list[tuple[Span, float]]:
+    """Each piece of work and its seconds, without those in which it waited for other ways."""
+    waits = [span for span in row if span.name.startswith(WAIT)]
+    return [
+        (work, work.seconds - sum(w.seconds for w in waits if work.start <= w.start and w.end <= work.end))
+        for work in row
+        if is_work(work)
+    ]
 
 
 def is_work(span: Span) -> bool:

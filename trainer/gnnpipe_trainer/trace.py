@@ -19,7 +19,7 @@ from typing import Any
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.pipeline.schedule import Work, slot_count
-from gnnpipe_trainer.timeline import Row, Span, is_work, makespan, play
+from gnnpipe_trainer.timeline import WAIT, Row, Span, is_work, makespan, play, worked
 
 ENV_PROFILE = (
     "GNNPIPE_PROFILE"  # the folder for the ranks' spans; set by `gnnpipe run --profile` for its ranks
@@ -40,7 +40,7 @@ class SpanRecorder:
         self.epochs.append((epoch, []))
 
     def span(self, name: str, start: float, end: float) -> None:
-        waited_for_nothing = name.startswith("wait") and end - start < SHORTEST_WAIT_SECONDS
+        waited_for_nothing = name.startswith(WAIT) and end - start < SHORTEST_WAIT_SECONDS
         if self.epochs and not waited_for_nothing:
             self.epochs[-1][1].append((name, start, end))
 
@@ -129,10 +129,11 @@ def draw_typical_epoch(path: Path, recorded: Recorded, plan: Plan, split_backwar
 
 
 def mean_costs(rows: list[Row]) -> dict[Work, float]:
-    """Mean seconds of each kind of work. Where backward is not split, I has it all and W costs nothing."""
+    """Mean seconds of each kind of work, waits left out. Where backward is not split, W costs nothing: I has it."""
     seconds: dict[str, list[float]] = defaultdict(list)
-    for span in (span for row in rows for span in row if is_work(span)):
-        seconds[span.name[0]].append(span.seconds)
+    for row in rows:
+        for span, taken in worked(row):
+            seconds[span.name[0]].append(taken)
     return {work: statistics.mean(seconds[work]) if seconds[work] else 0.0 for work in Work}
 
 

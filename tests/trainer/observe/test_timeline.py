@@ -49,6 +49,11 @@ def test_split_backward_shrinks_the_bubble() -> None:
     assert idle_share(play(4, 16)) < idle_share(play(4, 16, split_backward=False))
 
 
+def test_waiting_inside_of_work_is_idleness() -> None:
+    row = [Span("wait graph", 1.0, 2.0), Span("F0", 0.0, 4.0), Span("wait gradient", 4.0, 5.0)]
+    assert idle_share([row]) == pytest.approx(2 / 5)
+
+
 def test_drawing_the_same_schedule_twice_gives_the_same_file(tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         draw_schedule(tmp_path / name, stages=3, slots=4)
