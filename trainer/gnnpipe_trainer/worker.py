@@ -85,9 +85,14 @@ def _crash(scratch: Path, error: Exception) -> int:
 
 def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> int:
     log.warning("Lost another rank: %s", str(error).splitlines()[0])
-    silent = [] if watchdog is None else watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
-    names = ", ".join(name_of(watchdog.topology, rank) for rank in silent) if watchdog else ""
-    return _fail(scratch, LOST_PEER_EXIT, f"lost the connection to {names or 'another rank'}")
+    if watchdog is None:
+        return _fail(scratch, LOST_PEER_EXIT, "lost the connection to another rank")
+    silent = watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
+    names = ", ".join(name_of(watchdog.topology, rank) for rank in silent)
+    sentence = f"lost the connection to {names or 'another rank'}"
+    if silent:
+        watchdog.tell_everyone(sentence)
+    return _fail(scratch, LOST_PEER_EXIT, sentence)
 
 
 def _fail(scratch: Path, code: int, sentence: str) -> int:

@@ -15,8 +15,8 @@ from gnnpipe_trainer.endings import HUNG_PEER_EXIT, LOST_PEER_EXIT
 STALL_SECONDS = 4
 
 
-def started(start_ranks: Any, tmp_path: Path, stages: int) -> Attempt:
-    attempt: Attempt = start_ranks(manifest(stages, epochs=5000, stallTimeoutSeconds=STALL_SECONDS))
+def started(start_ranks: Any, tmp_path: Path, stall_seconds: int) -> Attempt:
+    attempt: Attempt = start_ranks(manifest(stages=3, epochs=5000, stallTimeoutSeconds=stall_seconds))
     limit = time.monotonic() + 60
     while not (tmp_path / "out" / "epochs.jsonl").exists() or len(lines_of(tmp_path / "out")) < 3:
         assert time.monotonic() < limit, attempt.codes
@@ -28,7 +28,7 @@ def started(start_ranks: Any, tmp_path: Path, stages: int) -> Attempt:
 def test_a_stopped_rank_is_named_by_the_others_within_the_stall_timeout(
     start_ranks: Any, tmp_path: Path, rank: int
 ) -> None:
-    attempt = started(start_ranks, tmp_path, stages=3)
+    attempt = started(start_ranks, tmp_path, STALL_SECONDS)
     attempt.hit(rank, signal.SIGSTOP)
     since = time.monotonic()
     others = [other for other in range(3) if other != rank]
@@ -43,8 +43,10 @@ def test_a_stopped_rank_is_named_by_the_others_within_the_stall_timeout(
 def test_a_killed_rank_is_named_by_the_others_also_where_no_launcher_sees_it(
     start_ranks: Any, tmp_path: Path
 ) -> None:
-    attempt = started(start_ranks, tmp_path, stages=3)
+    attempt = started(start_ranks, tmp_path, stall_seconds=60)  # it is the lost connection that tells
     attempt.hit(1, signal.SIGKILL)
-    codes = attempt.wait(10)
-    assert codes == [LOST_PEER_EXIT, -signal.SIGKILL, LOST_PEER_EXIT]
-    assert "rank 1 (stage 1)" in attempt.sentence(0) + attempt.sentence(2)
+    codes = attempt.wait(20)
+    assert codes[1] == -signal.SIGKILL
+    assert {codes[0], codes[2]} <= {HUNG_PEER_EXIT, LOST_PEER_EXIT}
+    for other in (0, 2):
+        assert "lost the connection to rank 1 (stage 1)" in attempt.sentence(other)
