@@ -166,3 +166,35 @@ def test_an_operator_without_a_namespace_serves_all_of_them(play: Any, make_oper
     play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
     play.run()
     play.until_phase("cora", "Running")
+
+
+def test_a_quota_is_told_and_the_job_goes_on_when_there_is_room(play: Any, operator: Any) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    play.core.create_namespaced_resource_quota(play.namespace, quota)
+
+    def in_force() -> bool:
+        status = play.core.read_namespaced_resource_quota("none", play.namespace).status
+        return bool(status and status.hard)
+
+    play.until("the quota is in force", in_force)
+    play.apply("cora")
+    play.until("the refusal is told", lambda: "exceeded quota" in play.status("cora").get("message", ""))
+    assert play.condition("cora", "Running")["reason"] == "PodRefused"
+    assert (play.phase("cora"), play.services()) == ("Pending", [])
+    play.core.delete_namespaced_resource_quota("none", play.namespace)
+    play.until_pods("cora-s0-a0", "cora-s1-a0", within=30)
+
+
+def test_two_operators_at_once_do_no_harm(play: Any, make_operator: Any) -> None:
+    for _ in range(2):
+        make_operator().start()
+    play.apply("cora")
+    play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
+    play.until_phase("cora", "Pending")
+    play.run()
+    play.until_phase("cora", "Running")
+    for pod in play.pods():
+        play.end(pod, 0)
+    play.until_phase("cora", "Succeeded")
+    assert play.events("cora") == [CREATED, RUNNING, ("Normal", "Succeeded")]
+    assert play.status("cora")["restarts"] == 0
