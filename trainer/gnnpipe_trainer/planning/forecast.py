@@ -13,7 +13,7 @@ from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble, slot_count
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.graphs import Graph
 from gnnpipe_trainer.planning.hardware import Hardware
-from gnnpipe_trainer.planning.memory import Memory, rank_memory
+from gnnpipe_trainer.planning.memory import Memory, stage_memory
 from gnnpipe_trainer.planning.shape import ModelShape
 from gnnpipe_trainer.planning.simulate import Epoch, simulate
 from gnnpipe_trainer.planning.volume import Volume, item_bytes, volume, wire_bytes
@@ -91,7 +91,7 @@ class Planner:
             plan,
             volume(self.job, plan, self.shape, cut),
             tuple(
-                rank_memory(self.job, plan, self.shape, cut, self.hardware, stage)
+                stage_memory(self.job, plan, self.shape, cut, self.hardware, stage)
                 for stage in range(plan.stages)
             ),
             epoch,

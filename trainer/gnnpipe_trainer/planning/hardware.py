@@ -139,7 +139,7 @@ CPU = Hardware(
         epoch=2.0e-3,
     ),
     memory_bytes=None,
-    baseline_bytes=3.3e8,
+    baseline_bytes=3.95e8,
     near=Link(0.6e9, 1.5e-4),
     far=Link(0.6e9, 1.5e-4),
     ranks_per_machine=1 << 20,

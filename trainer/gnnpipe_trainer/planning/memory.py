@@ -13,7 +13,13 @@ from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
 
 RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
+FILE_ITEM_BYTES = 4  # features in the mapped file
 SETUP_BYTES_PER_EDGE = 56  # numpy's temporaries while edges are localised and weighed; malloc keeps them
+HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces between living ones
+WORKING_TENSORS = 10  # of a slot's size, alive inside one segment's forward or backward
+STEP_BYTES_PER_ENTRY = (
+    13  # temporaries of an epoch's sorting out of stale edges: positions, marks, running counts
+)
 
 
 @dataclass(frozen=True)
@@ -28,92 +34,148 @@ class Memory:
     activations: float
     buffers: float
     weights: float
+    heap: float = 1.0
     setup: float = 0.0  # freed before training, but not given back; training grows into it
 
     @property
     def total(self) -> int:
-        trained = self.history + self.gradients + self.activations + self.buffers
+        trained = (self.history + self.gradients + self.activations + self.buffers) * self.heap
         return round(self.baseline + self.graph + self.features + self.weights + max(trained, self.setup))
 
 
-def rank_memory(
+def stage_memory(
     job: GNNPipeJob, plan: Plan, shape: ModelShape, cut: Cut, hardware: Hardware, stage: int
 ) -> Memory:
-    """Of the fullest way of a stage."""
-    return max(
-        (_way_memory(job, plan, shape, cut, hardware, stage, way) for way in range(plan.ways)),
-        key=lambda memory: memory.total,
-    )
+    """Of the fullest rank of a stage."""
+    ranks = [_Rank(job, plan, shape, cut, hardware, stage, way).memory() for way in range(plan.ways)]
+    return max(ranks, key=lambda memory: memory.total)
 
 
-def _way_memory(
-    job: GNNPipeJob, plan: Plan, shape: ModelShape, cut: Cut, hardware: Hardware, stage: int, way: int
-) -> Memory:
-    item, parallelism = item_bytes(job), job.spec.parallelism
-    first, count = plan.first_layer(stage), plan.layers_per_stage[stage]
+def kept_columns(shape: ModelShape, first: int, count: int) -> tuple[int, int]:
+    """What a stage keeps from forward to backward: columns for each vertex, and for each edge (of convs)."""
     blocks = shape.blocks[first : first + count]
-    own = float(cut.rows[way].sum())
-    rows = own + float(cut.receives[way].sum())
-    on_host = hardware.memory_bytes is None
-    live = [block for block in blocks if not block.constant]
-    width = sum(block.message_width for block in live)
-    ends = ([shape.encoder] if stage == 0 else []) + ([shape.decoder] if stage == plan.stages - 1 else [])
-    saved = sum(block.saved for block in blocks) + sum(end.saved for end in ends)
-    if parallelism.recompute:
-        saved = sum(block.message_width + block.border_width for block in blocks)
-    late = stage / max(1, plan.stages - 1) if parallelism.split_backward and plan.stages > 1 else 0.0
-    put_off = late * sum(block.border_width for block in blocks)
-    copies = _history_copies(parallelism.history.mode, cut.slots, plan.ways)
-    borders = [shape.blocks[b - 1].border_width for b in (first, first + count) if 0 < b < len(shape.blocks)]
-    chunk_rows = float(cut.rows[way].max())
-    return Memory(
-        baseline=hardware.baseline_bytes,
-        graph=_graph(cut, blocks, way, item, on_host, shape),
-        features=_features(shape, cut, stage, own, rows, item, on_host, bool(blocks[0].constant)),
-        history=copies * rows * width * item,
-        gradients=rows * width * item,
-        activations=own * (saved + put_off) * item,
-        buffers=sum(borders) * chunk_rows * (RECEIVES_AHEAD + 2) * wire_bytes(job),
-        weights=(4 * shape.parameters(first, count) + shape.parameters(0, len(shape.blocks))) * item,
-        setup=SETUP_BYTES_PER_EDGE * float(cut.entries[way].sum()) if on_host else 0.0,
-    )
+    per_vertex = sum(block.saved for block in blocks)
+    per_vertex += shape.encoder.saved if first == 0 else shape.blocks[first - 1].border_width
+    per_vertex += shape.decoder.saved if first + count == len(shape.blocks) else 0
+    return per_vertex, sum(block.saved_per_edge for block in blocks)
 
 
-def _history_copies(mode: str, slots: int, ways: int) -> int:
-    if slots == 1:
-        return 1 if ways > 1 else 0  # all fresh: only a place for the rows of other ways
-    return 2 if mode in ("ema", "frozen") else 1
+@dataclass(frozen=True)
+class _Rank:
+    job: GNNPipeJob
+    plan: Plan
+    shape: ModelShape
+    cut: Cut
+    hardware: Hardware
+    stage: int
+    way: int
 
+    def memory(self) -> Memory:
+        shape, first, count = self.shape, self.first, self.plan.layers_per_stage[self.stage]
+        width = sum(block.message_width for block in self.blocks if not block.constant)
+        everything = shape.parameters(0, len(shape.blocks))  # built by every rank, which keeps its part
+        return Memory(
+            baseline=self.hardware.baseline_bytes,
+            graph=self._graph(),
+            features=self._features(),
+            history=self._history_copies * self.rows * width * self.item,
+            gradients=self.rows * width * self.item,
+            activations=self._activations(),
+            buffers=self._buffers(),
+            weights=(4 * shape.parameters(first, count) + everything) * self.item,  # gradient, Adam, the best
+            heap=HEAP if self.on_host else 1.0,
+            setup=SETUP_BYTES_PER_EDGE * self.entries if self.on_host else 0.0,
+        )
 
-def _graph(
-    cut: Cut, blocks: tuple[BlockShape, ...], way: int, item: int, on_host: bool, shape: ModelShape
-) -> float:
-    """Matrices in both directions, which entries are stale, and on the host the arrays they were made from."""
-    entries, rows = float(cut.entries[way].sum()), float(cut.rows[way].sum())
-    matrix = (entries + rows) * (INDEX_BYTES + item)
-    kinds = {block.edges for block in blocks}
-    convs = sum(block.edges == "conv" for block in blocks)
-    total = 0.0
-    if kinds != {"conv"}:
-        total += matrix * (3 if cut.ways > 1 else 2)
-        if cut.slots > 1:
-            total += entries * (2 * INDEX_BYTES + 1) + matrix * (2 if cut.ways > 1 else 1)
-    # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
-    total += convs * 2 * 2 * HOST_INDEX_BYTES * entries
-    if on_host:
-        everything = (
-            float(cut.entries.sum()) * INDEX_BYTES + float(cut.rows.sum()) * HOST_INDEX_BYTES
-        )  # mapped
-        total += everything + HOST_INDEX_BYTES * (entries + 3 * rows)
-    return total
+    @property
+    def item(self) -> int:
+        return item_bytes(self.job)
 
+    @property
+    def first(self) -> int:
+        return self.plan.first_layer(self.stage)
 
-def _features(
-    shape: ModelShape, cut: Cut, stage: int, own: float, rows: float, item: int, on_host: bool, constant: bool
-) -> float:
-    if stage != 0:
-        return 0.0
-    copies = own * (item + (4 if on_host else 0))  # on the host the mapped file is seen too
-    if constant:  # the sum over neighbours, and own and halo rows beside each other while it is made
-        copies += own * item + rows * item
-    return copies * shape.features
+    @property
+    def blocks(self) -> tuple[BlockShape, ...]:
+        return self.shape.blocks[self.first : self.first + self.plan.layers_per_stage[self.stage]]
+
+    @property
+    def on_host(self) -> bool:
+        """On a GPU only its own memory counts: the arrays that matrices are made from stay outside."""
+        return self.hardware.memory_bytes is None
+
+    @property
+    def own(self) -> float:
+        return float(self.cut.rows[self.way].sum())
+
+    @property
+    def rows(self) -> float:
+        """Of a block's buffer: own rows, and those of other ways that are read."""
+        return self.own + float(self.cut.receives[self.way].sum())
+
+    @property
+    def entries(self) -> float:
+        return float(self.cut.entries[self.way].sum())
+
+    @property
+    def _history_copies(self) -> int:
+        if self.cut.slots == 1:
+            return 1 if self.plan.ways > 1 else 0  # all fresh: only a place for the rows of other ways
+        return 2 if self.job.spec.parallelism.history.mode in ("ema", "frozen") else 1
+
+    def _activations(self) -> float:
+        parallelism, stages = self.job.spec.parallelism, self.plan.stages
+        per_vertex, per_edge = kept_columns(self.shape, self.first, len(self.blocks))
+        if parallelism.recompute:  # what segments start from, and one segment at a time
+            per_vertex, per_edge = sum(block.message_width + block.border_width for block in self.blocks), 0
+        # Put-off weight gradients keep the gradients that they will be made from.
+        late = self.stage / (stages - 1) if stages > 1 else 0.0
+        late = max(late, 1 / self.cut.slots) if parallelism.split_backward else 0.0
+        per_vertex += round(late * sum(block.widths[0] for block in self.blocks))
+        return (self.own * per_vertex + (self.entries + self.own) * per_edge) * self.item
+
+    def _buffers(self) -> float:
+        """Messages that are announced, arriving or leaving; rows swapped with other ways; a segment's temporaries."""
+        last = self.first + len(self.blocks)
+        borders = [
+            self.shape.blocks[b - 1].border_width
+            for b in (self.first, last)
+            if 0 < b < len(self.shape.blocks)
+        ]
+        chunk = float(self.cut.rows[self.way].max())
+        swapped = float((self.cut.sends + self.cut.receives)[self.way].sum())
+        swaps = 2 * swapped * sum(block.message_width for block in self.blocks if not block.constant)
+        working = WORKING_TENSORS * chunk * max(block.widths[0] for block in self.blocks)
+        messages = sum(borders) * chunk * (RECEIVES_AHEAD + 2) + swaps
+        return messages * wire_bytes(self.job) + working * self.item
+
+    def _graph(self) -> float:
+        """Matrices in both directions, which entries are stale, and on the host the arrays they were made from."""
+        matrix = (self.entries + self.own) * (INDEX_BYTES + self.item)
+        halves = 2 if self.plan.ways > 1 else 1  # own rows and halo rows also apart
+        total = 0.0
+        if any(block.edges != "conv" and not block.constant for block in self.blocks):
+            total += matrix * (1 + halves)
+            if self.cut.slots > 1:
+                total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
+        # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
+        convs = sum(block.edges == "conv" for block in self.blocks)
+        total += convs * 2 * 2 * HOST_INDEX_BYTES * self.entries
+        if self.on_host:
+            mapped = (
+                float(self.cut.entries.sum()) * INDEX_BYTES + float(self.cut.rows.sum()) * HOST_INDEX_BYTES
+            )
+            total += mapped + HOST_INDEX_BYTES * (self.entries + 3 * self.own)
+        return total
+
+    def _features(self) -> float:
+        if self.stage != 0:
+            return 0.0
+        copies = self.own * (
+            self.item + (FILE_ITEM_BYTES if self.on_host else 0)
+        )  # the mapped file is seen too
+        if self.blocks[
+            0
+        ].constant:  # the sum over neighbours, and while it is made own and halo rows together
+            copies += (self.own + self.rows) * self.item
+        return copies * self.shape.features

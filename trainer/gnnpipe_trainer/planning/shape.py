@@ -25,6 +25,7 @@ class BlockShape:
     dropped: int = 0  # columns that dropout draws random numbers for
     passes: int = 0  # columns of element-wise results, all operations together
     saved: int = 0  # columns kept from forward to backward
+    saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
     constant: bool = False  # sums raw features: computed once, never sent
 
@@ -84,7 +85,7 @@ def _between(model: ModelSpec, width: int, last: bool) -> dict[str, Any]:
         "parameters": 2 * width if norm else 0,
         "dropped": dropped,
         "passes": width * (1 + norm) + dropped,
-        "saved": width * (1 + norm) + 2 * dropped,  # of dropout: the mask and the result
+        "saved": width * (1 + norm) + 2 * norm + 2 * dropped,  # of dropout: the mask and the result
     }
 
 
@@ -94,7 +95,9 @@ def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
         message = outputs if outputs < inputs and not first else inputs
         between = _between(model, outputs, last)
         between["parameters"] += inputs * outputs + outputs
-        between["saved"] += 0 if first else message  # the sum over neighbours
+        between["saved"] += (0 if first else message) + (
+            outputs if last else 0
+        )  # sum over neighbours, logits
         blocks.append(BlockShape(message, (outputs,), multiplies=inputs * outputs, constant=first, **between))
     return ModelShape(features, classes, tuple(blocks))
 
@@ -106,7 +109,7 @@ def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between = _between(model, outputs, last)
         between["parameters"] += 2 * inputs * outputs + outputs
         between["passes"] += outputs
-        between["saved"] += 0 if first else message
+        between["saved"] += (0 if first else message) + (outputs if last else 0)
         blocks.append(
             BlockShape(
                 message, (outputs,), multiplies=2 * inputs * outputs, edges="mean", constant=first, **between
@@ -145,8 +148,18 @@ def _gat(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between = _between(model, outputs, last)
         between["parameters"] += inputs * message + 2 * message + outputs
         between["passes"] += 2 * message
-        between["saved"] += message
-        blocks.append(BlockShape(message, (outputs,), multiplies=inputs * message, edges="conv", **between))
+        between["saved"] += message + (outputs if last else 0)
+        attention = 8 + (4 + (model.dropout > 0)) * heads  # where each edge leads; its scores
+        blocks.append(
+            BlockShape(
+                message,
+                (outputs,),
+                multiplies=inputs * message,
+                saved_per_edge=message + attention,
+                edges="conv",
+                **between,
+            )
+        )
     return ModelShape(features, classes, tuple(blocks))
 
 
@@ -161,12 +174,12 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             multiplies=hidden * hidden,
             dropped=hidden * drops,
             passes=3 * hidden + hidden * drops,
-            saved=4 * hidden + 2 * hidden * drops,
+            saved=3 * hidden + 2 * hidden * drops,
         )
         for i in range(layers)
     )
     encoder = EndShape(
-        features * hidden + hidden, features * hidden, features * drops, hidden, hidden + 2 * features * drops
+        features * hidden + hidden, features * hidden, features * drops, hidden, hidden + features * drops
     )
     decoder = EndShape(
         hidden * classes + classes, hidden * classes, hidden * drops, classes, 2 * hidden * drops
@@ -185,7 +198,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             multiplies=2 * hidden * hidden,
             dropped=0 if i == 0 else dropped,
             passes=hidden if i == 0 else 4 * hidden + dropped,
-            saved=2 * hidden if i == 0 else 3 * hidden + 2 * dropped,
+            saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
             edges="mean",
         )
         for i in range(model.layers)
@@ -196,7 +209,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
         hidden * classes,
         dropped,
         2 * hidden + dropped,
-        2 * hidden + 2 * dropped,
+        hidden + 2 + 2 * dropped,
     )
     return ModelShape(features, classes, blocks, encoder, decoder)
 
@@ -225,6 +238,7 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 multiplies=_multiplies(block),
                 passes=2 * out,
                 saved=block.message_width + 2 * out,
+                saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",
                 constant=constant,
             )

@@ -1,0 +1,120 @@
+"""What the planner says a rank keeps is what the engine keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.graph.chunks import cut
+from gnnpipe_trainer.graph.sources import load_graph
+from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.pipeline import engine as trainer
+from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.pipeline.wire import Groups
+from gnnpipe_trainer.planning import memory
+from gnnpipe_trainer.planning.main import make_planner
+
+Jobs = Callable[..., GNNPipeJob]
+
+
+def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
+    """A rank's engine in this process; it is given all it would receive, so nobody is needed to send."""
+    plan = make_plan(job)
+    graph = cut(load_graph(job.spec.graph, Path()), plan.ways, plan.chunks)
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes)
+    nobody = Groups(*[cast(Any, None)] * 4)
+    return trainer.Engine(
+        job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
+    )
+
+
+def kept_bytes(engine: trainer.Engine) -> int:
+    """Storages alive between the forward passes of all slots and the backward ones."""
+    engine.stage.start_epoch(0, Freshness(engine.shard, list(range(engine.slots))))
+    alive: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        alive[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        for slot in range(engine.slots):
+            rows = engine.shard.inward.rows_of(slot)
+            engine.stage.forward(
+                slot, tuple(torch.randn(rows.stop - rows.start, w) for w in engine._border_widths_in)
+            )
+    for segments in engine.stage._segments.values():
+        for segment in segments:
+            leaves = (segment.leaves.gathered, segment.leaves.rows) if segment.leaves else ()
+            for tensor in (*segment.inputs, *(segment.outputs or ()), segment.message, *leaves):
+                if tensor is not None:
+                    keep(tensor)
+    constant = [*engine.model.parameters(), engine.shard.features]
+    constant += [gather.sum for gather in engine.stage.gathers if hasattr(gather, "sum")]
+    for tensor in constant:
+        alive.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("dropout", [0.5, 0.0])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("gcn", {}),
+        ("gcn", {"norm": "layer"}),
+        ("sage", {}),
+        ("gin", {}),
+        ("gcnii", {}),
+        ("resgcn", {}),
+        ("gat", {}),
+        ("gat", {"heads": 2}),
+    ],
+    ids=str,
+)
+def test_activations_kept_for_backward_are_counted_to_a_few_percent(
+    kind: str, options: dict[str, Any], dropout: float, stage: int, job: Jobs
+) -> None:
+    model = {"hidden": 16, "dropout": dropout, "options": options}
+    planned = job(kind, 6, stages=2, chunks=4, model=model)
+    planner = make_planner(planned, Path())
+    engine = engine_of(planned, stage)
+    per_vertex, per_edge = memory.kept_columns(planner.shape, 3 * stage, 3)
+    rows, entries = engine.shard.inward.own, len(engine.shard.inward.columns)
+    expected = 4 * (rows * per_vertex + (rows + entries) * per_edge)
+    assert expected == pytest.approx(kept_bytes(engine), rel=0.12 if kind == "gat" else 0.02)
+
+
+def test_receives_ahead_is_the_engines() -> None:
+    assert memory.RECEIVES_AHEAD == trainer.RECEIVES_AHEAD
+
+
+def test_history_and_gradient_buffers_are_counted_exactly(job: Jobs) -> None:
+    for mode in ("ema", "shift"):
+        planned = job("resgcn", 4, stages=2, chunks=4, parallelism={"history": {"mode": mode}})
+        planner = make_planner(planned, Path())
+        forecast = planner.forecast(make_plan(planned))
+        for stage in (0, 1):
+            gathers = engine_of(planned, stage).stage.gathers
+            histories = [gather.history for gather in gathers if gather.history is not None]
+            kept = sum(t.nbytes for h in histories for t in (h.live, h._next) if t is not None)
+            assert forecast.memory[stage].history == kept
+            assert forecast.memory[stage].gradients == sum(cast(Any, g).gradients.nbytes for g in gathers)
+
+
+def test_less_history_and_recomputing_need_less_memory(job: Jobs) -> None:
+    def peak(**parallelism: Any) -> int:
+        planned = job("gcnii", 8, stages=2, chunks=4, parallelism=parallelism)
+        forecast = make_planner(planned, Path()).forecast(make_plan(planned))
+        return sum(m.history + m.activations for m in forecast.memory)
+
+    assert peak(history={"mode": "shift"}) < peak()
+    assert peak(recompute=True) < peak()
