@@ -128,6 +128,7 @@ def campaign(
         await_moment(dice, attempt, under_fire)
         attempt.hit(rank, number)
         hits[number.name] += 1
+        time.sleep(dice.uniform(0, 0.2))  # the others go on for a moment, perhaps with a checkpoint
         attempt.end()
     attempt = Attempt(job, under_fire, folder / f"scratch-{attempts}").start(context)
     codes = attempt.wait()
