@@ -25,6 +25,7 @@ from .runtime import Runtime
 
 READY_SECONDS = 90.0
 CGROUPS = Path("/sys/fs/cgroup")
+CONTAINERS_WEIGHT = 8  # all containers together get the processor time of so many processes of this machine
 
 
 class Node:
@@ -49,6 +50,7 @@ class Node:
 
     def boot(self) -> None:
         """Start containerd and kubelet; `await_ready` waits for them, so that two nodes may boot at once."""
+        weigh_containers()
         command = [
             *self.network.enter,
             "unshare",
@@ -161,6 +163,17 @@ def _first_child(pid: int) -> int | None:
     children = Path(f"/proc/{pid}/task/{pid}/children")
     found = children.read_text().split() if children.exists() else []
     return int(found[0]) if found else None
+
+
+def weigh_containers() -> None:
+    """Left alone, every container of every node shares what one process gets: a busy machine starves them."""
+    one_hierarchy = not (CGROUPS / "cpu").exists()
+    parent, file, of_a_process = (
+        (CGROUPS, "cpu.weight", 100) if one_hierarchy else (CGROUPS / "cpu", "cpu.shares", 1024)
+    )
+    (parent / "k8s.io").mkdir(exist_ok=True)
+    with suppress(OSError):  # where the root hands no processor time down there is nothing to weigh
+        (parent / "k8s.io" / file).write_text(str(CONTAINERS_WEIGHT * of_a_process))
 
 
 def remove_cgroups_of(node_folder: Path) -> None:
