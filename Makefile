@@ -30,6 +30,13 @@ test: setup lint      ## lint and every test that needs no containers
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not nodes"
 
+e2e: setup            ## as root: build the images, install the chart on a real cluster, train, break it, compare
+	@test "$$(id -u)" = 0 || \
+	  { echo "make e2e starts containers and network namespaces: run it as root, on Debian 12 (x86_64)"; exit 1; }
+	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
+	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/cluster
+	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/e2e
+
 cluster-up: setup     ## a real Kubernetes to play with (as root with a node); prints the kubeconfig's path
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness up
 

@@ -1,0 +1,126 @@
+"""A real cluster with GNNPipe installed, and namespaces on it. Everything ends with the fixtures."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.cluster import Cluster
+from harness.errors import NoCluster
+from harness.fixtures import skip_or_fail
+from harness.processes import poll
+
+sys.path.append(str(Path(__file__).parent))  # the modules beside this file
+
+import project_images
+from disturbed import Steady, run_in_peace
+from installation import Installation
+from jobs import CLAIM, Jobs
+from local_runs import with_one_thread
+from traces import Trace
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with eight GPUs each, lost after 8 seconds of silence; afterwards no trace of them is left."""
+    try:
+        archives = project_images.build()
+        running = Cluster(nodes=2, gpus_per_node=8, node_grace_seconds=8).start()
+    except NoCluster as error:
+        skip_or_fail(str(error))
+        raise
+    with ThreadPoolExecutor() as at_once:
+        list(at_once.map(lambda node: [node.import_image(archive) for archive in archives], running.nodes))
+    yield running
+    trace = Trace.of(running)
+    running.stop()
+    assert poll(lambda: trace.left() == [], 10), f"the cluster left behind: {trace.left()}"
+
+
+@pytest.fixture(scope="session")
+def installation(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    made = Installation(cluster, tmp_path_factory.mktemp("helm"))
+    made.install()
+    yield made
+    made.uninstall()
+
+
+@pytest.fixture
+def jobs(installation: Installation, node_namespace: str, tmp_path: Path) -> Iterator[Jobs]:
+    """A namespace with a claim for results; afterwards it is as it was, and the operator's log is clean."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(0o777)
+    kubectl = installation.cluster.kubectl
+    kubectl.apply(persistent_volume(node_namespace, folder))
+    made = Jobs(kubectl.inside(node_namespace), folder)
+    made.kubectl.apply(volume_claim(node_namespace))
+    began = datetime.now(UTC)
+    yield made
+    made.delete_all()
+    made.kubectl("delete", "pvc", CLAIM, "--wait=true")
+    kubectl("delete", "pv", node_namespace, "--wait=true")
+    bad = [line for line in installation.operator_log(began).splitlines() if is_bad(line)]
+    assert not bad, "unexpected errors in the operator's log:\n" + "\n".join(bad)
+
+
+def is_bad(line: str) -> bool:
+    return re.search(r" (ERROR|CRITICAL) |Traceback|Exception", line) is not None
+
+
+def persistent_volume(name: str, folder: Path) -> dict[str, Any]:
+    """A folder of this machine. Both nodes see it, so it is what a cluster calls ReadWriteMany."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            "claimRef": {"namespace": name, "name": CLAIM},
+        },
+    }
+
+
+def volume_claim(volume: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": volume,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+@pytest.fixture
+def example() -> Callable[..., dict[str, Any]]:
+    """A manifest of examples/, which keeps what it makes on the claim, so that it can be compared."""
+
+    def read(name: str, **training: Any) -> dict[str, Any]:
+        path = project_images.PROJECT / "examples" / f"{name}.yaml"
+        manifest: dict[str, Any] = yaml.safe_load(path.read_text())
+        manifest["spec"]["training"].update(training)
+        volume = {"persistentVolumeClaim": {"claimName": CLAIM}}
+        manifest["spec"]["checkpoint"] = {**manifest["spec"].get("checkpoint", {}), "volume": volume}
+        return with_one_thread(manifest)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Steady:
+    return run_in_peace(tmp_path_factory.mktemp("steady") / "run")

@@ -1,0 +1,122 @@
+"""Jobs in one namespace of a real cluster: what a person applies, sees and finds on the volume."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.kubectl import Kubectl, KubectlError
+
+JOB_LABEL = "gnnpipe.io/job"
+CLAIM = "checkpoints"
+LOOK_EVERY_SECONDS = 0.3
+
+
+@dataclass
+class Jobs:
+    """`folder` is the volume behind the claim `checkpoints`, as this machine sees it."""
+
+    kubectl: Kubectl
+    folder: Path
+    phases: dict[str, list[str]] = field(default_factory=dict)  # by job: what it was seen in, in order
+
+    def apply(self, manifest: dict[str, Any]) -> str:
+        self.kubectl.apply(manifest)
+        name: str = manifest["metadata"]["name"]
+        return name
+
+    def get(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.kubectl.get("gpj", name)
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        status = self.get(name).get("status") or {}
+        seen = self.phases.setdefault(name, [])
+        phase = status.get("phase")
+        if phase and (not seen or seen[-1] != phase):
+            seen.append(phase)
+        return status
+
+    def condition(self, name: str, kind: str) -> dict[str, Any]:
+        return next(each for each in self.status(name)["conditions"] if each["type"] == kind)
+
+    def pods(self, name: str) -> dict[str, dict[str, Any]]:
+        listed = self.kubectl.get("pods", "-l", f"{JOB_LABEL}={name}")["items"]
+        return {pod["metadata"]["name"]: pod for pod in listed}
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """(type, reason) of the job's Events, oldest first."""
+        selector = f"--field-selector=involvedObject.name={name},involvedObject.kind=GNNPipeJob"
+        listed = self.kubectl.get("events", selector)["items"]
+        listed.sort(key=lambda event: (event["firstTimestamp"], int(event["metadata"]["resourceVersion"])))
+        return [(event["type"], event["reason"]) for event in listed]
+
+    def row(self, name: str) -> dict[str, str]:
+        """The job's line of `kubectl get gpj`, by column."""
+        lines = self.kubectl("get", "gpj", name).splitlines()
+        return dict(zip(lines[0].split(), lines[1].split(), strict=True))
+
+    def out(self, name: str) -> Path:
+        """Where the job leaves result.json, model.pt and its checkpoints."""
+        return self.folder / name
+
+    def until(self, what: str, condition: Callable[[], Any], within_seconds: float) -> None:
+        deadline = time.monotonic() + within_seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {within_seconds:.0f} s: {what}\n{self.picture()}")
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    def until_phase(self, name: str, phase: str, within_seconds: float = 120) -> dict[str, Any]:
+        """Waits for the phase; a job that ended in another one ends the waiting too."""
+        ends = {phase, "Failed", "Succeeded"}
+        self.until(f"{name} is {phase}", lambda: self.status(name).get("phase") in ends, within_seconds)
+        status = self.status(name)
+        assert status["phase"] == phase, f"{name} is {status['phase']}, not {phase}\n{self.picture()}"
+        return status
+
+    def until_checkpoint(self, name: str, beyond_epoch: int = -1, within_seconds: float = 120) -> int:
+        """Waits for a whole checkpoint of a later epoch; returns its epoch."""
+        self.until(
+            f"{name} has a checkpoint after epoch {beyond_epoch}",
+            lambda: self.newest_checkpoint(name) > beyond_epoch or self.ended(name),
+            within_seconds,
+        )
+        assert not self.ended(name), f"{name} ended before it could be disturbed\n{self.picture()}"
+        return self.newest_checkpoint(name)
+
+    def newest_checkpoint(self, name: str) -> int:
+        """The epoch of the newest whole checkpoint; -1 where there is none."""
+        whole = [each.parent.name for each in self.out(name).glob("checkpoints/epoch-*/manifest.json")]
+        epochs = [int(folder.removeprefix("epoch-")) for folder in whole if not folder.endswith(".new")]
+        return max(epochs, default=-1)
+
+    def ended(self, name: str) -> bool:
+        return self.status(name).get("phase") in ("Succeeded", "Failed")
+
+    def delete_all(self) -> None:
+        self.kubectl("delete", "gpj", "--all", "--wait=true")
+        self.until("the garbage collector took the pods", lambda: not self._owned(), 90)
+
+    def picture(self) -> str:
+        """What a person would look at when a job does not do what it should."""
+        parts = [self._try("get", "gpj,pods", "-o", "wide"), self._try("get", "events")]
+        for pod in self._try("get", "pods", "-o", "name").split():
+            parts.append(f"--- {pod}\n{self._try('logs', pod, '--tail=15')}")
+        jobs = self.kubectl.get("gpj")["items"]
+        parts += [json.dumps(job.get("status"), indent=1) for job in jobs]
+        return "\n".join(parts)
+
+    def _owned(self) -> list[str]:
+        return self.kubectl("get", "pods,services", "-o", "name").split()
+
+    def _try(self, *arguments: str) -> str:
+        try:
+            return self.kubectl(*arguments)
+        except KubectlError as error:
+            return str(error)
