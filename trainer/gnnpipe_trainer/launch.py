@@ -36,6 +36,7 @@ from gnnpipe_trainer.endings import (
 )
 
 SHUTDOWN_SECONDS = 5  # once one rank has failed the others have nothing left to save
+RENDEZVOUS_SECONDS = 24 * 3600  # other pods may wait for their nodes for long; the operator has the deadlines
 LOCK_PATIENCE_SECONDS = 45  # a run that is just stopping may hold the folder so long
 
 
@@ -116,7 +117,7 @@ def _rendezvous(place: Place) -> dict[str, Any]:
     return {
         "rdzv_backend": "static",
         "rdzv_endpoint": f"{place.master_address}:{place.master_port}",
-        "rdzv_configs": {"rank": place.machine},
+        "rdzv_configs": {"rank": place.machine, "timeout": RENDEZVOUS_SECONDS},
     }
 
 

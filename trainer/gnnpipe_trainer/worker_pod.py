@@ -42,8 +42,9 @@ ENV_TERMINATION_MESSAGE = "GNNPIPE_TERMINATION_MESSAGE"
 ENV_MONITOR_ADDRESS = "GNNPIPE_MONITOR_ADDRESS"  # host:port
 
 MESSAGE_BYTES = 4096  # Kubernetes keeps no more of a termination message
-LOOK_UP_SECONDS = 1.0
-REMIND_EVERY = 60  # look-ups
+ASK_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
+REMIND_EVERY = 60  # times asked
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def train(pod: Pod) -> Outcome:
         with serving(monitor, host, port):
             prepare(pod)
             monitor.phase = "waiting"
-            wait_for_name(pod.master_address)
+            wait_for_stage_0(pod)
             monitor.phase = "training"
             manifest = scratch / "manifest.json"
             manifest.write_text(os.environ[contract.ENV_MANIFEST])
@@ -146,18 +147,31 @@ def prepare(pod: Pod) -> None:
     build_model(pod.job.spec.model, graph.num_features, graph.num_classes, pod.code_folder)
 
 
-def wait_for_name(address: str) -> None:
-    """Pods start in any order, and one may wait for its node for hours: the operator knows when that is too long."""
-    looked_up = 0
-    while True:
-        try:
+def wait_for_stage_0(pod: Pod) -> None:
+    """Pods start in any order, and one may wait for its node for hours: the operator knows when that is too long.
+
+    Stage 0 needs its own name; the others need it to listen. Waited for here and not in torch, where a signal to
+    stop would go unheard.
+    """
+    port = None if pod.stage == 0 else pod.master_port
+    asked = 0
+    while not answers(pod.master_address, port):
+        if asked % REMIND_EVERY == 0:
+            log.info("Waiting for stage 0 at %s", pod.master_address)
+        asked += 1
+        time.sleep(ASK_SECONDS)
+
+
+def answers(address: str, port: int | None) -> bool:
+    """Whether a name has an address, and somebody listens there if a port is given."""
+    try:
+        if port is None:
             socket.getaddrinfo(address, None)
-            return
-        except socket.gaierror as error:
-            if looked_up % REMIND_EVERY == 0:
-                log.info("Waiting for stage 0: %s has no address yet (%s)", address, error.strerror)
-        looked_up += 1
-        time.sleep(LOOK_UP_SECONDS)
+        else:
+            socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def make_monitor(pod: Pod, folder: Path) -> Monitor:

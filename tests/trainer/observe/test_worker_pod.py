@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,7 +19,7 @@ import torch
 from rank_pool import free_port
 
 from gnnpipe_operator.progress import read_progress
-from gnnpipe_trainer.worker_pod import MESSAGE_BYTES, leave_word, main, summary, wait_for_name
+from gnnpipe_trainer.worker_pod import MESSAGE_BYTES, answers, leave_word, main, summary
 
 
 class Pod:
@@ -177,8 +178,13 @@ def test_a_pod_waits_for_the_name_of_stage_0_and_can_be_stopped_meanwhile(
     assert "asked to stop" in pod.message.read_text()
 
 
-def test_a_name_that_has_an_address_is_not_waited_for() -> None:
-    wait_for_name("127.0.0.1")
+def test_stage_0_answers_by_name_to_itself_and_by_port_to_the_others() -> None:
+    assert answers("127.0.0.1", None)
+    assert not answers("stage-0.invalid", None)
+    port = free_port()
+    assert not answers("127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", port)):
+        assert answers("127.0.0.1", port)
 
 
 def test_a_long_reason_is_cut_to_what_kubernetes_keeps(
