@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnpipe_api.plan import Plan
+from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 
 SLOTS_PER_STAGE = (2, 4, 8)
@@ -21,10 +21,34 @@ class Choice:
 
 def choose(planner: Planner, ranks: int) -> Choice:
     """Forecast every way to use `ranks` ranks and pick one; what the manifest fixes stays fixed."""
+    forecasts = [_quickest(planner, plans) for plans in candidates(planner, ranks)]
+    if not forecasts:
+        raise ValueError(
+            f"--gpus: {ranks} ranks cannot share {planner.graph.vertices} vertices and "
+            f"{planner.job.spec.model.layers} layers; use fewer"
+        )
+    return _pick(forecasts)
+
+
+def best_plan(planner: Planner, most_ranks: int) -> Plan:
+    """For auto: the best plan on at most so many ranks that keeps what the manifest fixes."""
+    asked = planner.job.spec.parallelism
     forecasts = [
-        min((planner.forecast(plan) for plan in plans), key=lambda forecast: forecast.seconds)
+        _quickest(planner, plans)
+        for ranks in range(1, most_ranks + 1)
         for plans in candidates(planner, ranks)
+        if asked.stages in ("auto", plans[0].stages) and asked.ways in ("auto", plans[0].ways)
     ]
+    if not forecasts:  # more ranks are fixed than there are: as the manifest says
+        return make_plan(planner.job)
+    return _pick(forecasts).best.plan
+
+
+def _quickest(planner: Planner, plans: list[Plan]) -> Forecast:
+    return min((planner.forecast(plan) for plan in plans), key=lambda forecast: forecast.seconds)
+
+
+def _pick(forecasts: list[Forecast]) -> Choice:
     fitting = [forecast for forecast in forecasts if forecast.fits]
     fastest = min(fitting or forecasts, key=lambda f: f.seconds if fitting else f.peak_bytes)
     exact = [f for f in fitting if f.plan.stages == 1 and f.seconds * WORTH_BEING_STALE <= fastest.seconds]
@@ -38,10 +62,11 @@ def candidates(planner: Planner, ranks: int) -> list[list[Plan]]:
     shapes = [
         (ranks // ways, ways) for ways in range(1, ranks + 1) if ranks % ways == 0 and ranks // ways <= layers
     ]
+    own = make_plan(planner.job)
     plans = []
     for stages, ways in shapes:
-        if isinstance(asked.chunks, int) and stages > 1 and asked.chunks % ways == 0:
-            choices = [asked.chunks // ways]
+        if isinstance(asked.chunks, int) and (stages, ways) == (own.stages, own.ways) and stages > 1:
+            choices = [asked.chunks // ways]  # the manifest's number is meant for the manifest's cut
         elif stages == 1:
             choices = [1]
         elif planner.graph.estimated or planner.graph.edges <= MOST_EDGES_TO_TRY_CHUNKS:

@@ -108,16 +108,16 @@ NETWORKS = {  # Gbit/s
 }
 
 _GPUS = {
-    "a100": (_gpu(9.75e12, 1.94e12), 80e9, NVLINK_3),
-    "h100": (_gpu(33.5e12, 3.35e12, 4e-6), 80e9, NVLINK_4),
-    "a5000": (_gpu(13.9e12, 0.768e12), 24e9, PCIE_4),
+    "a100": (_gpu(9.75e12, 1.94e12), 80e9, NVLINK_3, 8),
+    "h100": (_gpu(33.5e12, 3.35e12, 4e-6), 80e9, NVLINK_4, 8),
+    "a5000": (_gpu(13.9e12, 0.768e12), 24e9, PCIE_4, 4),
 }
 
 KNOWN: dict[str, Hardware] = {
     f"{gpu}-{speed}g": Hardware(
-        f"{gpu.upper()}, {speed} Gbit/s", costs, memory, 1.0e9, near, network, ranks_per_machine=8
+        f"{gpu.upper()}, {speed} Gbit/s", costs, memory, 1.0e9, near, network, ranks_per_machine=per_machine
     )
-    for gpu, (costs, memory, near) in _GPUS.items()
+    for gpu, (costs, memory, near, per_machine) in _GPUS.items()
     for speed, network in NETWORKS.items()
 }
 DEFAULT = "a100-100g"

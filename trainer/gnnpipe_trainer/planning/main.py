@@ -78,6 +78,10 @@ def main(
         return ExitCode.INVALID
     from gnnpipe_trainer.planning.show import as_dict, show
 
+    if plot is not None:
+        from gnnpipe_trainer.planning.plot import plot as draw
+
+        draw(planner, choice, plot)
     if as_json:
         sys.stdout.write(json.dumps(as_dict(planner, choice), indent=2) + "\n")
     else:

@@ -14,9 +14,12 @@ from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
 RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
 FILE_ITEM_BYTES = 4  # features in the mapped file
-SETUP_BYTES_PER_EDGE = 56  # numpy's temporaries while edges are localised and weighed; malloc keeps them
+SETUP_BYTES_PER_EDGE = 40  # numpy's temporaries while edges are localised and weighed; malloc keeps them
 HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces between living ones
-WORKING_TENSORS = 10  # of a slot's size, alive inside one segment's forward or backward
+WORKING_TENSORS = 4  # of a slot's size, alive inside one segment's forward or backward
+BACKWARD_TENSORS = (
+    3  # of a slot's size for each block, alive until the slot's backward is through, as measured
+)
 STEP_BYTES_PER_ENTRY = (
     13  # temporaries of an epoch's sorting out of stale edges: positions, marks, running counts
 )
@@ -47,7 +50,9 @@ def stage_memory(
     job: GNNPipeJob, plan: Plan, shape: ModelShape, cut: Cut, hardware: Hardware, stage: int
 ) -> Memory:
     """Of the fullest rank of a stage."""
-    ranks = [_Rank(job, plan, shape, cut, hardware, stage, way).memory() for way in range(plan.ways)]
+    rows = (cut.rows + cut.receives).sum(axis=1)
+    fullest = {int(rows.argmax()), int(cut.entries.sum(axis=1).argmax())}  # a graph may have a thousand ways
+    ranks = [_Rank(job, plan, shape, cut, hardware, stage, way).memory() for way in fullest]
     return max(ranks, key=lambda memory: memory.total)
 
 
@@ -143,9 +148,10 @@ class _Rank:
             if 0 < b < len(self.shape.blocks)
         ]
         chunk = float(self.cut.rows[self.way].max())
-        swapped = float((self.cut.sends + self.cut.receives)[self.way].sum())
-        swaps = 2 * swapped * sum(block.message_width for block in self.blocks if not block.constant)
-        working = WORKING_TENSORS * chunk * max(block.widths[0] for block in self.blocks)
+        swapped = float((self.cut.sends + self.cut.receives)[self.way].max())  # of a slot; freed after it
+        swaps = 2 * swapped * max(block.message_width for block in self.blocks)
+        widths = [block.widths[0] for block in self.blocks]
+        working = chunk * (WORKING_TENSORS * max(widths) + BACKWARD_TENSORS * sum(widths))
         messages = sum(borders) * chunk * (RECEIVES_AHEAD + 2) + swaps
         return messages * wire_bytes(self.job) + working * self.item
 
