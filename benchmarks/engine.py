@@ -73,7 +73,7 @@ def main() -> int:
     missed = [bar for bar in bars if not bar.met]
     console.print(f"{len(bars) - len(missed)} of {len(bars)} bars met")
     for bar in missed:
-        console.print(f"missed: {bar.case}: {bar.what}: {_figures(bar)}")
+        console.print(f"missed: {' | '.join(_bar_cells(bar)[:-1])}")
     return 0
 
 
@@ -102,11 +102,8 @@ def page_part(cases: dict[str, dict[str, Any]], bars: list[Bar]) -> str:
     parts = [
         "### The bars\n",
         markdown_table(
-            ("case", "bar", "wanted", "measured", ""),
-            [
-                [bar.case, bar.what, *_figures(bar).split(", "), "met" if bar.met else "**missed**"]
-                for bar in bars
-            ],
+            ("case", "bar", "wanted", "measured", "by CPU time", ""),
+            [_bar_cells(bar) for bar in bars],
         ),
         f"\nCommand: `{COMMAND}`",
     ]
@@ -131,11 +128,22 @@ def write_between_markers(page: Path, part: str) -> None:
     page.write_text(f"{before}{BEGIN}\n{part}\n{END}{after}", encoding="utf-8")
 
 
-def _figures(bar: Bar) -> str:
+def _bar_cells(bar: Bar) -> list[str]:
     sign = "at least" if bar.at_least else "at most"
-    if bar.as_share:
-        return f"{sign} {bar.wanted:.1%}, {bar.figure:.1%}"
-    return f"{sign} {bar.wanted:.2f}, {bar.figure:.2f}"
+    by_cpu = "" if bar.by_cpu is None else _number(bar, bar.by_cpu)
+    verdict = "met" if bar.met else "**missed**"
+    return [
+        bar.case,
+        bar.what,
+        f"{sign} {_number(bar, bar.wanted)}",
+        _number(bar, bar.figure),
+        by_cpu,
+        verdict,
+    ]
+
+
+def _number(bar: Bar, value: float) -> str:
+    return f"{value:.1%}" if bar.as_share else f"{value:.2f}"
 
 
 def _arguments() -> argparse.Namespace:

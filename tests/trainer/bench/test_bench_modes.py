@@ -9,7 +9,7 @@ import pytest
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_trainer.bench import bare, chunkwise, plain
+from gnnpipe_trainer.bench import bare, one_rank, plain
 from gnnpipe_trainer.bench.compare import time_ratio
 from gnnpipe_trainer.bench.measure import RunFailed, measure
 from gnnpipe_trainer.bench.modes import CSR, EDGE_INDEX, ONE_RANK, Mode, modes_for
@@ -116,7 +116,8 @@ def test_a_wrong_rate_is_refused_before_anything_runs(
 
 def test_the_engine_takes_chunks_in_turn_and_its_loss_falls(job: GNNPipeJob, tmp_path: Path) -> None:
     in_turn = Mode("in turn", parallelism={"stages": 1, "ways": 1, "chunks": 4})
-    figures = chunkwise.measure(
-        {"manifest": in_turn.job(job, 30).manifest(), "folder": str(tmp_path), "epochs": 30}
+    manifest = in_turn.job(job, 30).manifest()
+    figures = one_rank.measure(
+        {"manifest": manifest, "folder": str(tmp_path), "epochs": 30, "slots": "in turn"}
     )
     assert figures.loss[-1] < figures.loss[0]

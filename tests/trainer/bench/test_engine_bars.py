@@ -23,6 +23,7 @@ def row(name: str, seconds: float, rate: str | None = None, **more: Any) -> dict
         "plan": plan,
         "seconds": {"median": seconds, "rounds": [[9.0, 9.0, seconds]]},
         "ratio": seconds,
+        "cpuRatio": None,
         "lastLoss": 1.0,
         "peakMemoryBytes": [1_000_000],
         **more,

@@ -40,13 +40,13 @@ class Layer:
         self.inputs = inputs
         weight, bias = self.neighbours.weight, self.neighbours.bias
         if self.multiply_first:
-            outputs = _times(self.matrix, F.linear(inputs, weight)).add_(bias)
+            outputs = _times(self.matrix, F.linear(inputs, weight)) + bias
         else:
             self.sums = _times(self.matrix, inputs) if constant_sums is None else constant_sums
             outputs = F.linear(self.sums, weight, bias)
         if self.root is not None:
-            outputs += F.linear(inputs, self.root.weight)
-        self.outputs = outputs if self.last else outputs.relu_()
+            outputs = outputs + F.linear(inputs, self.root.weight)
+        self.outputs = outputs if self.last else outputs.relu()
         return self.outputs
 
     def backward(self, gradient: Tensor, first: bool) -> Tensor:

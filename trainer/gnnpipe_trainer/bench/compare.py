@@ -22,6 +22,7 @@ from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
 from gnnpipe_trainer.report import WARMUP_EPOCHS
 
 FORMAT = 1
+WALL, CPU = "seconds", "cpuSeconds"  # clocks; CPU time is less troubled by others on the machine
 Say = Callable[[str], None]
 
 
@@ -88,6 +89,8 @@ def row_of(mode: Mode, comparison: Comparison, runs: list[Figures]) -> dict[str,
         "lastLoss": runs[-1].loss[-1],
         "peakMemoryBytes": [max(peaks) for peaks in zip(*(run.memory_bytes for run in runs), strict=True)],
     }
+    if runs[0].cpu_seconds:
+        row["cpuSeconds"] = {"rounds": [[round(s, 4) for s in run.cpu_seconds] for run in runs]}
     if plan.ranks > 1:
         graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, comparison.manifest_folder)
         row["bytesPerEpoch"] = runs[-1].sent_bytes
@@ -104,11 +107,13 @@ def add_ratios(rows: list[dict[str, Any]]) -> None:
     base = next((row for row in rows if row["name"] == ONE_RANK), None)
     for row in rows:
         row["ratio"] = None if base is None else time_ratio(row, base)
+        both = base is not None and CPU in base and CPU in row
+        row["cpuRatio"] = time_ratio(row, base, CPU) if both and base is not None else None
 
 
-def time_ratio(row: dict[str, Any], base: dict[str, Any]) -> float:
+def time_ratio(row: dict[str, Any], base: dict[str, Any], clock: str = WALL) -> float:
     """How many times the other's time this row took: median over the rounds."""
-    pairs = zip(row["seconds"]["rounds"], base["seconds"]["rounds"], strict=False)
+    pairs = zip(row[clock]["rounds"], base[clock]["rounds"], strict=False)
     return round(
         statistics.median(statistics.median(warm(a)) / statistics.median(warm(b)) for a, b in pairs), 4
     )

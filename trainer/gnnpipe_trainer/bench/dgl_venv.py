@@ -45,7 +45,7 @@ def dgl_python(folder: Path | None = None) -> Path:
 
 
 def _identity() -> str:
-    return f"{sys.executable} {REQUIREMENTS}"
+    return f"{sys.prefix} {sys.version_info[:2]} {REQUIREMENTS}"
 
 
 def _run(command: list[str]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from gnnpipe_trainer.endings import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ def time_epochs(epochs: int, step: Callable[[int], float]) -> Figures:
 
 def run_task(measure: Callable[[dict[str, Any]], Figures]) -> int:
     """`python -m ... TASK RESULT`: both are JSON files."""
+    die_with_parent(signal.SIGKILL)
     task, result = map(Path, sys.argv[1:])
     figures = measure(json.loads(task.read_text()))
     beside = result.with_suffix(".new")

@@ -80,9 +80,9 @@ def single_process_modes(job: GNNPipeJob, with_dgl: bool) -> list[Mode]:
     chunked = {"stages": 1, "ways": 1, "chunks": CHUNKS}
     return [
         *modes,
-        Mode(ONE_RANK),
-        Mode(f"1 rank, {CHUNKS} chunks", parallelism=chunked),
-        Mode(f"1 rank, {CHUNKS} chunks in turn", "chunkwise", parallelism=chunked),
+        Mode(ONE_RANK, "one_rank", {"slots": "whole"}),
+        Mode(f"1 rank, {CHUNKS} chunks", "one_rank", {"slots": "whole"}, chunked),
+        Mode(f"1 rank, {CHUNKS} chunks in turn", "one_rank", {"slots": "in turn"}, chunked),
     ]
 
 

@@ -51,7 +51,7 @@ def measure(task: dict[str, Any]) -> Figures:
         torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-        return float(loss)
+        return loss.item()
 
     return time_epochs(task["epochs"], step)
 

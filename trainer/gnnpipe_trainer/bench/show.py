@@ -11,7 +11,17 @@ from rich.table import Table
 
 from gnnpipe_trainer.pipeline.wire import GRADIENT, GRAPH, PIPELINE
 
-COLUMNS = ("mode", "s/epoch", "x 1 rank", "MB/epoch", "by formula", "waiting", "ideal bubble", "peak MB")
+COLUMNS = (
+    "mode",
+    "s/epoch",
+    "x 1 rank",
+    "x, CPU time",
+    "MB/epoch",
+    "by formula",
+    "waiting",
+    "ideal bubble",
+    "peak MB",
+)
 LEGEND = "MB/epoch: p between stages, g between ways, w weight gradients. Peak MB: per process."
 LETTERS = {PIPELINE: "p", GRAPH: "g", GRADIENT: "w"}
 COLOURS = {
@@ -31,8 +41,8 @@ def title_of(row: dict[str, Any]) -> str:
 def cells_of(row: dict[str, Any]) -> list[str]:
     """In the order of COLUMNS."""
     memory = " ".join(f"{peak / 1e6:.0f}" for peak in row["peakMemoryBytes"])
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-    cells = [title_of(row), f"{row['seconds']['median']:.3f}", ratio]
+    ratios = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("ratio", "cpuRatio")]
+    cells = [title_of(row), f"{row['seconds']['median']:.3f}", *ratios]
     if "bytesPerEpoch" not in row:
         return [*cells, "", "", "", "", memory]
     sent, formula = _by_kind(row["bytesPerEpoch"]), _by_kind(row["formulaBytes"])

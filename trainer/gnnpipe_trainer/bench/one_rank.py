@@ -1,7 +1,7 @@
-"""One rank that takes its chunks one after another, as a stage of a pipeline does: what chunking itself costs.
+"""The engine as one rank in one process, timed as the programs that it is compared with are.
 
-A job with one stage takes the whole graph as one slot, because it has nothing to overlap with; so this mode
-exists in the benchmark only.
+A job with one stage takes the whole graph as one slot, because it has nothing to overlap with. With slots "in turn"
+it takes its chunks one after another, as a stage of a pipeline does, and shows what chunking itself costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gnnpipe_trainer.train import make_optimizer
 
 
 def measure(task: dict[str, Any]) -> Figures:
-    """The manifest has one stage, one way and the chunks."""
+    """The manifest has one stage and one way; task["slots"]: whole, or in turn."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         return _measure(task)
@@ -43,7 +43,8 @@ def _measure(task: dict[str, Any]) -> Figures:
     model = build_model(job.spec.model, graph.num_features, graph.num_classes, folder)
     topology = Topology(1, 1, 0)
     groups = make_groups(topology, job.spec.training.stall_timeout_seconds)
-    with patch.object(engine_module, "slot_count", lambda stages, ways, chunks: chunks // ways):
+    slots = plan.chunks if task["slots"] == "in turn" else 1
+    with patch.object(engine_module, "slot_count", lambda stages, ways, chunks: slots):
         engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"))
     engine.exact_pass(fill_history=True)
     optimizer = make_optimizer(job.spec.training, engine.parameters)
