@@ -11,9 +11,11 @@ import torch.distributed as dist
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
+from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.train import evaluate, make_optimizer
 
@@ -72,3 +74,14 @@ def buffer_rows(manifest: dict[str, Any], folder: str) -> int:
 def cuda_was_initialised(manifest: dict[str, Any], folder: str) -> bool:
     train_epochs(manifest, folder, 2)
     return torch.cuda.is_initialized()
+
+
+def agreed_cuts(manifest: dict[str, Any], folder: str) -> tuple[int, ...]:
+    job = parse_job(manifest)
+    plan = make_plan(job)
+    topology = Topology(plan.stages, plan.ways, dist.get_rank())
+    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
+    shard = Shard(graph, topology.way, torch.float32, torch.device("cpu"))
+    groups = make_groups(topology, 60)
+    return agree_on_cut(plan, model, shard, Path(folder) / "checkpoints", groups.control).layers_per_stage

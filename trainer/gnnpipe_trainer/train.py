@@ -18,13 +18,15 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.checkpoint.resume import Identity, agree_on_start
 from gnnpipe_trainer.checkpoint.saver import Saver
 from gnnpipe_trainer.checkpoint.state import TrainingState
+from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.endings import STOP
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.sources import fingerprint
 from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
-from gnnpipe_trainer.pipeline.engine import Engine, make_groups
+from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
+from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.store import job_store
@@ -70,14 +72,17 @@ class Rank:
     def __init__(
         self, job: GNNPipeJob, out: Path, manifest_folder: Path, graph_is_there: Callable[[], None]
     ) -> None:
-        training, self.plan = job.spec.training, make_plan(job)
-        self.topology = topology = Topology(self.plan.stages, self.plan.ways, dist.get_rank())
-        graph = chunked_graph(job.spec.graph, self.plan.ways, self.plan.chunks, manifest_folder)
+        training, plan = job.spec.training, make_plan(job)
+        self.topology = topology = Topology(plan.stages, plan.ways, dist.get_rank())
+        graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
         graph_is_there()
         torch.manual_seed(training.seed)
         self.model = build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
         self.groups = make_groups(topology, training.stall_timeout_seconds)
-        self.engine = Engine(job, self.plan, graph, self.model, topology, self.groups, pick_device(training))
+        device = pick_device(training)
+        shard = Shard(graph, topology.way, DTYPES[training.precision], device)
+        self.plan = agree_on_cut(plan, self.model, shard, out / "checkpoints", self.groups.control)
+        self.engine = Engine(job, self.plan, graph, self.model, topology, self.groups, device, shard)
         self.engine.traffic.recorder = recorder_here(topology.rank)
         self.optimizer = make_optimizer(training, self.engine.parameters)
         self.best = Best(stage_state(self.engine, topology.stage))

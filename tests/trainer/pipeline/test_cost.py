@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gnnpipe_api.load import parse_job
-from gnnpipe_api.plan import cut_layers
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.cost import measure_layer_costs
@@ -41,8 +40,3 @@ def test_alike_blocks_cost_alike(tmp_path: Path, kind: str) -> None:
     assert len(measured) == 8
     assert min(measured) > 0
     assert len(set(measured[1:-1])) == 1
-
-
-def test_a_wide_input_leaves_fewer_layers_to_the_first_stage(tmp_path: Path) -> None:
-    even, wide = (cut_layers(costs(tmp_path, "gcnii", features, 12), 2) for features in (16, 4096))
-    assert wide[0] < even[0]

@@ -5,6 +5,7 @@ Blocks that look alike get the same cost (the median of their kind), so that noi
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 from collections import defaultdict
@@ -23,8 +24,9 @@ SAMPLE_SLOT = 0
 
 def measure_layer_costs(model: Model, shard: Shard) -> list[float]:
     """Seconds of one slot per layer, forward and backward; the encoder counts to the first, the decoder to the last."""
+    model = copy.deepcopy(model).to(shard.device)
     rows = shard.inward.rows_of(SAMPLE_SLOT)
-    features = shard.features[rows]
+    features = shard.features[rows].to(next(model.parameters()).dtype)
     kinds: dict[tuple[object, ...], list[float]] = defaultdict(list)
     blocks = model.block_list()
     encoder_seconds, state = _timed(lambda: model.encoder(features), features)
@@ -36,7 +38,6 @@ def measure_layer_costs(model: Model, shard: Shard) -> list[float]:
         else:
             state = tuple(features.new_zeros(len(features), width) for width in block.widths)
     decoder_seconds, _ = _timed(lambda: (model.decoder(state),), *state)
-    model.zero_grad(set_to_none=True)
     costs = [statistics.median(kinds[_kind(block)]) for block in blocks]
     costs[0] += encoder_seconds
     costs[-1] += decoder_seconds

@@ -60,12 +60,13 @@ class Engine:
         topology: Topology,
         groups: Groups,
         device: torch.device,
+        shard: Shard | None = None,
     ) -> None:
         self.job, self.plan, self.topology, self.groups, self.device = job, plan, topology, groups, device
         self.dtype = DTYPES[job.spec.training.precision]
         self.traffic = Traffic()
         self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
-        self.shard = Shard(graph, topology.way, self.dtype, device)
+        self.shard = shard or Shard(graph, topology.way, self.dtype, device)
         self.model = model.to(dtype=WEIGHT_DTYPES[job.spec.training.precision])
         for module in self.modules_of(topology.stage):
             module.to(device)
