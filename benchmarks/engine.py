@@ -83,8 +83,10 @@ def measure_case(case: Case, given: argparse.Namespace, console: Console) -> dic
     modes: list[Mode] = modes_for(job, case.ranks, rates, with_dgl)
     if case.ranks == 4:  # more ranks than cores: their bytes count here, their seconds do not
         modes = [hybrid_mode(), *(mode for mode in pipeline_modes(4) if mode.parallelism["ways"] == 4)]
+    modes = [mode for mode in modes if not any(part in mode.title for part in given.without)]
     with TemporaryDirectory(prefix="gnnpipe-bench-") as scratch:
-        command = shlex.join([*shlex.split(COMMAND), "--only", case.name])
+        left_out = [word for part in given.without for word in ("--without", part)]
+        command = shlex.join([*shlex.split(COMMAND), "--only", case.name, *left_out])
         comparison = Comparison(
             job, modes, given.epochs, given.rounds, ROOT / MANIFEST.parent, Path(scratch), command
         )
@@ -113,7 +115,7 @@ def page_part(cases: dict[str, dict[str, Any]], bars: list[Bar]) -> str:
             f"\n### {name}\n",
             f"{headline(results['graph'], results['job']['spec']['model'])}. Medians of {results['rounds']} x "
             f"{measured} epochs after {results['warmupEpochs']}. {machine_sentence(machine)}; load of others when "
-            f"it began: {machine['loadAtStart']}.\n",
+            f"it began: {machine['loadAtStart']}.{_warning(machine)}\n",
             markdown_table(COLUMNS, [cells_of(row) for row in results["modes"]]),
             f"\nCommand: `{results['command']}`. Figures: [{name}.json](../benchmarks/results/engine/{name}.json).",
             f"\n![{name}](../benchmarks/results/engine/{name}.png)",
@@ -126,6 +128,12 @@ def write_between_markers(page: Path, part: str) -> None:
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     page.write_text(f"{before}{BEGIN}\n{part}\n{END}{after}", encoding="utf-8")
+
+
+def _warning(machine: dict[str, Any]) -> str:
+    if machine["loadAtStart"] <= machine["cores"] / 2:
+        return ""
+    return " **Others kept the machine busy: seconds and waiting say little here; bytes, memory and CPU time do.**"
 
 
 def _bar_cells(bar: Bar) -> list[str]:
@@ -162,6 +170,7 @@ def _arguments() -> argparse.Namespace:
         "--rounds", type=int, default=1, help="how often all modes are run in turn (default: 1)"
     )
     parser.add_argument("--no-dgl", action="store_true", help="without DGL")
+    parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="leave out such modes")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="PATH=VALUE")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")

@@ -18,11 +18,12 @@ from gnnpipe_trainer.cli import main
 EPOCHS = 3
 
 
+@pytest.mark.timeout(900)  # a busy machine starts nine processes slowly
 def test_modes_are_measured_side_by_side_and_kept(
     manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    names = [CSR, ONE_RANK, "pipeline, 2 stages", "graph, 2 ways"]
+    names = [CSR, ONE_RANK, "pipeline, 2 stages, W not split", "graph, 2 ways"]
     only = [word for name in names for word in ("--only", name)]
     command = ["bench", "modes", str(manifest), "--epochs", str(EPOCHS), "--out", str(out), *only]
     assert main(command) == ExitCode.DONE
@@ -31,12 +32,12 @@ def test_modes_are_measured_side_by_side_and_kept(
     assert results["failures"] == {}
     assert results["graph"]["vertices"] == 400
     assert results["command"].startswith("gnnpipe bench modes ")
-    assert set(rows) == {*names, "pipeline, 2 stages, W not split"}
+    assert list(rows) == names
     for row in rows.values():
         assert row["seconds"]["median"] > 0
         assert [len(seconds) for seconds in row["seconds"]["rounds"]] == [EPOCHS]
         assert all(peak > 1e6 for peak in row["peakMemoryBytes"])
-    for row in results["modes"][-3:]:
+    for row in results["modes"][-2:]:
         assert row["bytesPerEpoch"] == row["formulaBytes"]
         assert 0 <= row["waiting"] < 1
     losses = [rows[name]["lastLoss"] for name in (CSR, ONE_RANK, "graph, 2 ways")]
