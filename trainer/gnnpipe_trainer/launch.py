@@ -73,7 +73,7 @@ def launch(place: Place, manifest: Path, out: Path, folder: Path, scratch: Path)
         signals_to_handle="SIGQUIT",  # the others are for _pass_on_stop
         **_rendezvous(place),
     )
-    _set_rank_environment(place.ranks_here, scratch)
+    _set_rank_environment(place.ranks_here * place.machines, scratch)
     try:
         with _pass_on_stop(scratch):
             elastic_launch(config, sys.executable)(*arguments)
@@ -121,13 +121,17 @@ def _rendezvous(place: Place) -> dict[str, Any]:
     }
 
 
-def _set_rank_environment(ranks_here: int, scratch: Path) -> None:
-    """Threads are shared out; large buffers are kept by the allocator instead of being mapped anew each time."""
+def _set_rank_environment(ranks: int, scratch: Path) -> None:
+    """Threads are shared out; large buffers are kept by the allocator instead of being mapped anew each time.
+
+    Among all ranks of the job, wherever they run: the number of threads that add up a sum decides how it is
+    rounded, so a job in pods, which like to be on one node anyway, learns bit for bit what it learns on a laptop.
+    """
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault(
         "TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")
     )  # else it stays behind in /tmp
-    threads = max(1, (os.cpu_count() or 1) // ranks_here)
+    threads = max(1, (os.cpu_count() or 1) // ranks)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
