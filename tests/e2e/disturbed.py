@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import CLAIM, Jobs
-from local_runs import Trained, assert_identical, run_locally, with_one_thread
+from local_runs import Trained, assert_identical, run_locally
 
 NAME = "steady"
 
@@ -23,7 +23,7 @@ class Steady:
     def with_template(self, **pod: Any) -> dict[str, Any]:
         """The same job in pods with these fields: where they run has no say in what they learn."""
         manifest = copy.deepcopy(self.manifest)
-        manifest["spec"]["worker"]["template"]["spec"].update(pod)
+        manifest["spec"]["worker"] = {"template": {"spec": pod}}
         return manifest
 
     def assert_ends_as_in_peace(self, jobs: Jobs, *, restarts: int, failures: int = 0) -> None:
@@ -34,7 +34,7 @@ class Steady:
 
 
 def run_in_peace(folder: Path) -> Steady:
-    manifest = with_one_thread(steady_manifest())
+    manifest = steady_manifest()
     return Steady(manifest, run_locally(manifest, folder))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -13,11 +12,7 @@ from typing import Any
 
 import torch
 
-from gnnpipe_api.contract import TRAINER_CONTAINER
-
 RUN_SECONDS = 280
-# How many threads add up a sum decides how it is rounded: both sides use one.
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -42,15 +37,6 @@ class Trained:
         return [json.loads(line)["loss"] for line in lines]
 
 
-def with_one_thread(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with that setting for its pods."""
-    changed = copy.deepcopy(manifest)
-    template = changed["spec"].setdefault("worker", {}).setdefault("template", {}).setdefault("spec", {})
-    env = [{"name": name, "value": value} for name, value in ONE_THREAD.items()]
-    template["containers"] = [{"name": TRAINER_CONTAINER, "env": env}]
-    return changed
-
-
 def run_locally(manifest: dict[str, Any], folder: Path, beside: Path | None = None) -> Trained:
     """`gnnpipe run`; files in the folder `beside` (a model of one's own) are laid beside the manifest."""
     folder.mkdir(parents=True)
@@ -61,7 +47,7 @@ def run_locally(manifest: dict[str, Any], folder: Path, beside: Path | None = No
     command = [Path(sys.executable).with_name("gnnpipe"), "run", job, "--out", folder / "out"]
     done = subprocess.run(
         command,
-        env={**os.environ, **ONE_THREAD},
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,

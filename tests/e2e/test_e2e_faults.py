@@ -69,6 +69,7 @@ def test_a_stage_that_dies_while_the_operator_is_dead_too_is_noticed(
 def test_training_goes_on_while_the_api_server_is_away(cluster: Cluster, jobs: Jobs, steady: Steady) -> None:
     name = jobs.apply(steady.manifest)
     saved = jobs.until_checkpoint(name)
+    jobs.forgiven.append(r"kopf.*Request attempt #\d/9 failed; will retry")
     cluster.control_plane.stop_apiserver()
     try:
         newer = poll(lambda: jobs.newest_checkpoint(name) > saved + 10, 60)
@@ -81,7 +82,7 @@ def test_training_goes_on_while_the_api_server_is_away(cluster: Cluster, jobs: J
 
 def test_an_image_that_does_not_exist_is_told_and_ends_at_the_deadline(jobs: Jobs, steady: Steady) -> None:
     manifest = copy.deepcopy(steady.manifest)
-    manifest["spec"]["worker"]["image"] = "localhost/gnnpipe-trainer:absent"
+    manifest["spec"]["worker"] = {"image": "localhost/gnnpipe-trainer:absent"}
     manifest["spec"]["runPolicy"] = {"preRunningDeadlineSeconds": 25}
     name = jobs.apply(manifest)
     jobs.until("the reason is told", lambda: "absent" in (jobs.status(name).get("message") or ""), 20)

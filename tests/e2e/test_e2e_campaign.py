@@ -1,0 +1,88 @@
+"""Random faults in a row, all during one job. `make e2e FAULTS=20` has twenty of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+from disturbed import NAME, Steady
+from harness.cluster import Cluster
+from installation import Installation
+from jobs import CLAIM, Jobs
+from local_runs import Trained, assert_identical, run_locally
+
+FAULTS = int(os.environ.get("FAULTS") or "5")
+SEED = int(os.environ.get("SEED") or "0")
+MOST_KILLS = 3  # each failure that counts doubles the pause before the next attempt
+EPOCHS_PER_FAULT = 40
+
+
+class Fire:
+    """Whoever breaks things, and counts. Every fault says whether it costs the job a restart."""
+
+    def __init__(self, cluster: Cluster, installation: Installation, jobs: Jobs) -> None:
+        self.cluster, self.installation, self.jobs = cluster, installation, jobs
+        self.done: Counter[str] = Counter()
+        self.restarts = 0
+
+    def strike(self, dice: random.Random) -> None:
+        faults = [self.delete_pod, self.delete_pod_at_once, self.kill_operator, self.restart_api_server]
+        if self.done["kill_container"] < MOST_KILLS:
+            faults.append(self.kill_container)
+        fault = dice.choice(faults)
+        self.done[fault.__name__] += 1
+        self.restarts += fault(dice)
+
+    def kill_container(self, dice: random.Random) -> bool:
+        pod = self._pod(dice)
+        container = pod["status"]["containerStatuses"][0]["containerID"]
+        self.cluster.node(pod["spec"]["nodeName"]).kill_container(container)
+        return True
+
+    def delete_pod(self, dice: random.Random) -> bool:
+        self.jobs.kubectl("delete", "pod", self._pod(dice)["metadata"]["name"], "--wait=false")
+        return True
+
+    def delete_pod_at_once(self, dice: random.Random) -> bool:
+        name = self._pod(dice)["metadata"]["name"]
+        self.jobs.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        return True
+
+    def kill_operator(self, dice: random.Random) -> bool:
+        """Its pod is deleted too, or the kubelet would pause longer and longer between its restarts."""
+        pod = self.installation.operator_pod()["metadata"]["name"]
+        self.installation.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        self.installation.await_operator()
+        return False
+
+    def restart_api_server(self, dice: random.Random) -> bool:
+        self.cluster.control_plane.restart_apiserver()
+        return False
+
+    def _pod(self, dice: random.Random) -> dict[str, object]:
+        pods = self.jobs.pods(NAME)
+        return pods[dice.choice(sorted(pods))]
+
+
+def test_random_faults_in_a_row_leave_the_weights_as_they_would_have_been(
+    cluster: Cluster, installation: Installation, jobs: Jobs, steady: Steady, tmp_path: Path
+) -> None:
+    manifest = copy.deepcopy(steady.manifest)
+    manifest["spec"]["training"]["epochs"] = EPOCHS_PER_FAULT * FAULTS
+    in_peace = run_locally(manifest, tmp_path / "here")
+    jobs.forgiven.append(r"kopf.*Request attempt #\d/9 failed; will retry")
+    fire, dice = Fire(cluster, installation, jobs), random.Random(SEED)
+    jobs.apply(manifest)
+    for _ in range(FAULTS):
+        jobs.until_phase(NAME, "Running", within_seconds=250)
+        saved = jobs.newest_checkpoint(NAME)
+        jobs.until_checkpoint(NAME, beyond_epoch=saved + dice.randrange(10), within_seconds=120)
+        fire.strike(dice)
+        jobs.until("it is noticed", lambda: jobs.status(NAME)["restarts"] == fire.restarts, 90)
+    status = jobs.until_phase(NAME, "Succeeded", within_seconds=250)
+    told = f"{FAULTS} faults with seed {SEED}: {dict(fire.done)}"
+    assert (status["restarts"], status["failures"]) == (fire.restarts, fire.done["kill_container"]), told
+    assert_identical(Trained(jobs.volumes[CLAIM] / NAME), in_peace)
