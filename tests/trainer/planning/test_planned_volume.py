@@ -14,6 +14,7 @@ from rank_tasks import train_epochs
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.planning import graphs
 from gnnpipe_trainer.planning.main import make_planner
 
 BUILT_IN = ["gcn", "sage", "gin", "gat", "gcnii", "resgcn"]
@@ -89,3 +90,14 @@ def test_a_cut_has_the_mirrors_and_halos_of_the_chunks_that_training_gets(
     assert cut.rows.flatten().tolist() == np.diff(graph.bounds).tolist()
     assert cut.chunk_halo.flatten().tolist() == [graph.halo(c).size for c in range(chunks)]
     assert 1 - cut.same_slot.sum() / cut.entries.sum() == pytest.approx(2 * graph.stale_share())
+
+
+def test_bytes_stay_exact_where_a_large_graph_is_cut_into_ways_only(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = manifest("gcnii", 4, 2, 2, 8)
+    finely = make_planner(parse_job(content), tmp_path).forecast(make_plan(parse_job(content)))
+    monkeypatch.setattr(graphs, "MOST_EDGES_TO_CUT_FINELY", 0)
+    coarsely = make_planner(parse_job(content), tmp_path).forecast(make_plan(parse_job(content)))
+    assert coarsely.volume == finely.volume
+    assert coarsely.seconds == pytest.approx(finely.seconds, rel=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from gnnpipe_trainer.planning.reproduce import (
     weak_cells,
     winners,
 )
+from gnnpipe_trainer.planning.scaling_page import published_section
 
 
 def test_volumes_of_all_published_cells_agree_to_five_percent() -> None:
@@ -36,3 +38,10 @@ def test_the_quicker_mode_is_forecast_in_nine_of_ten_published_pairs() -> None:
         pair for cells in (strong_cells, weak_cells, depth_cells, time_cells) for pair in winners(cells())
     ]
     assert sum(same for _, same in pairs) >= 0.9 * len(pairs), [name for name, same in pairs if not same]
+
+
+def test_the_page_on_scaling_holds_these_very_numbers() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert published_section() in page, (
+        "make it again: python -m gnnpipe_trainer.planning.scaling_page docs/scaling.md"
+    )

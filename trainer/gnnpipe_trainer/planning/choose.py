@@ -8,7 +8,6 @@ from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 
 SLOTS_PER_STAGE = (2, 4, 8)
-MOST_EDGES_TO_TRY_CHUNKS = 3_000_000  # above, every further cut of the graph takes METIS too long
 WORTH_BEING_STALE = 0.95  # a plan with history must be this much quicker than the best exact one
 
 
@@ -69,10 +68,8 @@ def candidates(planner: Planner, ranks: int) -> list[list[Plan]]:
             choices = [asked.chunks // ways]  # the manifest's number is meant for the manifest's cut
         elif stages == 1:
             choices = [1]
-        elif planner.graph.estimated or planner.graph.edges <= MOST_EDGES_TO_TRY_CHUNKS:
-            choices = [factor * stages for factor in SLOTS_PER_STAGE]
         else:
-            choices = [SLOTS_PER_STAGE[1] * stages]
+            choices = [factor * stages for factor in SLOTS_PER_STAGE]
         room = [slots for slots in choices if slots * ways <= planner.graph.vertices]
         if room:
             plans.append([planner.plan(stages, ways, slots) for slots in room])

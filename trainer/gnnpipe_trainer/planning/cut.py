@@ -88,6 +88,18 @@ def merge_slots(cut: Cut) -> Cut:
     return Cut(**{**fields, "same_slot": fields["out_entries"], "chunk_halo": fields["receives"]})
 
 
+def split_evenly(cut: Cut, slots: int, degree: float) -> Cut:
+    """Ways that were counted, in slots that were not: even, with borders as METIS usually leaves them."""
+    fields: dict[str, Any] = {
+        name: np.repeat(value / slots, slots, axis=1) if isinstance(value, np.ndarray) else value
+        for name, value in vars(cut).items()
+    }
+    chunks = cut.ways * slots
+    halo = estimate_mirrors(round(float(cut.rows.sum())), degree, chunks) / chunks
+    same = fields["out_entries"] * (1 - ESTIMATED_CUT * (1 - 1 / slots))
+    return Cut(**{**fields, "same_slot": same, "chunk_halo": np.full_like(same, halo)})
+
+
 def estimate_cut(vertices: int, edges: int, ways: int, chunks: int, mirrors: float | None = None) -> Cut:
     """A cut of a graph of which only the sizes are known: even chunks, borders as METIS usually leaves them."""
     slots = chunks // ways

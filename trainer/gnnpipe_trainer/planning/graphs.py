@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gnnpipe_api.spec_graph import GraphSpec
-from gnnpipe_trainer.planning.cut import Cut, Ints, count_cut, estimate_cut, merge_slots
+from gnnpipe_trainer.planning.cut import Cut, Ints, count_cut, estimate_cut, merge_slots, split_evenly
+
+# Above, METIS cuts into ways only, which bytes depend on; their chunks are taken as even, which METIS makes them.
+MOST_EDGES_TO_CUT_FINELY = 3_000_000
 
 
 class Graph(Protocol):
@@ -61,11 +64,16 @@ class RealGraph:
         return int(self._edges[0].size)
 
     def cut(self, ways: int, chunks: int, stages: int) -> Cut:
-        chunks = ways if stages == 1 else chunks  # one stage takes the whole graph at once
+        if stages == 1:
+            return merge_slots(self._cut(ways, ways))  # the whole graph at once
+        if self.edges > MOST_EDGES_TO_CUT_FINELY:
+            return split_evenly(self._cut(ways, ways), chunks // ways, self.edges / self.vertices)
+        return self._cut(ways, chunks)
+
+    def _cut(self, ways: int, chunks: int) -> Cut:
         if (ways, chunks) not in self._cuts:
             self._cuts[ways, chunks] = self._make(ways, chunks)
-        cut = self._cuts[ways, chunks]
-        return merge_slots(cut) if stages == 1 else cut
+        return self._cuts[ways, chunks]
 
     @cached_property
     def _edges(self) -> tuple[Ints, Ints]:

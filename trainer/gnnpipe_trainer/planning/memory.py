@@ -132,7 +132,8 @@ class _Rank:
         parallelism, stages = self.job.spec.parallelism, self.plan.stages
         per_vertex, per_edge = kept_columns(self.shape, self.first, len(self.blocks))
         if parallelism.recompute:  # what segments start from, and one segment at a time
-            per_vertex, per_edge = sum(block.message_width + block.border_width for block in self.blocks), 0
+            per_vertex = sum(2 * block.message_width + block.border_width for block in self.blocks)
+            per_edge = 0
         # Put-off weight gradients keep the gradients that they will be made from.
         late = self.stage / (stages - 1) if stages > 1 else 0.0
         late = max(late, 1 / self.cut.slots) if parallelism.split_backward else 0.0

@@ -224,6 +224,7 @@ def _fitted(costs: Costs) -> Costs:
     return replace(costs, **changed, refresh=0.0, epoch=0.0)
 
 
+@cache
 def volume_cells() -> list[Cell]:
     cells = []
     for name, models in published.VOLUMES.items():
@@ -234,6 +235,7 @@ def volume_cells() -> list[Cell]:
     return cells
 
 
+@cache
 def time_cells(even: bool = False) -> list[Cell]:
     """The 16 pairs of graph and model on 8 GPUs."""
     return [
@@ -244,6 +246,7 @@ def time_cells(even: bool = False) -> list[Cell]:
     ]
 
 
+@cache
 def strong_cells(even: bool = False) -> list[Cell]:
     return [
         _time(f"Reddit {kind} {mode} on {gpus}", kind, "Reddit", 32, gpus, mode, seconds, even)
@@ -254,6 +257,7 @@ def strong_cells(even: bool = False) -> list[Cell]:
     ]
 
 
+@cache
 def weak_cells(even: bool = False) -> list[Cell]:
     """From two GPUs on: one GPU is what the compute costs were fitted to."""
     return [
@@ -264,6 +268,7 @@ def weak_cells(even: bool = False) -> list[Cell]:
     ]
 
 
+@cache
 def depth_cells(even: bool = False) -> list[Cell]:
     return [
         _time(f"{name} {mode}, {layers} layers", "gcnii", name, layers, GPUS, mode, seconds, even)
