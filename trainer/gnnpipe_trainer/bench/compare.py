@@ -14,7 +14,7 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.bench.epochs import Figures
 from gnnpipe_trainer.bench.formula import formula_bytes
-from gnnpipe_trainer.bench.machine import describe_machine
+from gnnpipe_trainer.bench.machine import Others, describe_machine
 from gnnpipe_trainer.bench.measure import RunFailed, measure
 from gnnpipe_trainer.bench.modes import ONE_RANK, Mode
 from gnnpipe_trainer.graph.cache import chunked_graph
@@ -43,7 +43,7 @@ def run_comparison(comparison: Comparison, say: Say) -> dict[str, Any]:
     """Every mode once per round, so that whatever else the machine does meets all of them; the results as JSON."""
     runs: dict[str, list[Figures]] = {mode.title: [] for mode in comparison.modes}
     failures: dict[str, str] = {}
-    machine = describe_machine()
+    others = Others()
     for number in range(1, comparison.rounds + 1):
         for mode in comparison.modes:
             if mode.title in failures:
@@ -63,7 +63,7 @@ def run_comparison(comparison: Comparison, say: Say) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "command": comparison.command,
-        "machine": machine,
+        "machine": {**describe_machine(), "othersBusyCores": others.busy_cores()},
         "job": comparison.job.manifest(),
         "graph": describe_graph(comparison),
         "epochs": comparison.epochs,
