@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.distributed_c10d import Store
 
 from gnnpipe_api.job import CheckpointSpec
@@ -71,7 +72,7 @@ class Saver:
         done: dict[str, Any] = {"files": {}, "error": None}
         try:
             done["files"] = write_part(beside(folder), f"rank{self.topology.rank}", tensors)
-        except Exception as error:
+        except (Exception, CheckpointException) as error:  # torch's is no Exception
             done["error"] = _reason(error)
         try:
             self.store.set(self._key(epoch, self.topology.rank), json.dumps(done))
