@@ -33,6 +33,7 @@ test: setup lint      ## lint and every test that needs no containers
 e2e: setup            ## as root: build the images, install the chart on a real cluster, train, break it, compare
 	@test "$$(id -u)" = 0 || \
 	  { echo "make e2e starts containers and network namespaces: run it as root, on Debian 12 (x86_64)"; exit 1; }
+	@echo "==> Building both images (once, about ten minutes; later only what changed)"
 	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
 	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/cluster
 	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/e2e
