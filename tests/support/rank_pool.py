@@ -11,6 +11,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+START_SECONDS = 240
 TIMEOUT_SECONDS = 60
 
 
@@ -27,6 +28,9 @@ class RankPool:
             process.start()
             self._pipes.append(here)
             self._processes.append(process)
+        for pipe in self._pipes:  # importing torch takes long on a busy machine, and is no part of a test
+            assert pipe.poll(START_SECONDS), "a rank did not start"
+            pipe.recv()
 
     def run(self, task: Callable[..., Any], world: int, *arguments: Any) -> list[Any]:
         port = free_port()
@@ -48,10 +52,12 @@ class RankPool:
 
 def _serve(pipe: Connection) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    import rank_tasks  # noqa: F401
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    pipe.send("ready")
     while (order := pipe.recv()) is not None:
         task, rank, world, port, arguments = order
         try:

@@ -21,8 +21,11 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.checkpoint.folder import Damaged, found, read_manifest
 from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
-from gnnpipe_trainer.graph.cache import chunked_graph, mirrors_for
+from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.data import BadGraph
+from gnnpipe_trainer.planning.main import make_planner
+from gnnpipe_trainer.planning.settle import settle
+from gnnpipe_trainer.planning.volume import volume
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
@@ -32,10 +35,11 @@ def run_job(
     job: GNNPipeJob, out: Path, *, fresh: bool, compare: bool, profile: bool, manifest_folder: Path
 ) -> int:
     """Train; returns the exit code of the contract."""
-    plan = make_plan(job)
     view = LiveView()
     try:
         view.note("Preparing the graph")
+        job = settle(job, manifest_folder)
+        plan = make_plan(job)
         chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
     except BadGraph as mistake:
         show_error(str(mistake))
@@ -77,8 +81,9 @@ def graph_parallel_bytes(job: GNNPipeJob, plan: Plan, manifest_folder: Path) -> 
     """What graph parallelism over as many ranks would send per epoch; None for one rank."""
     if plan.ranks == 1:
         return None
-    mirrors = mirrors_for(job.spec.graph, plan.ranks, manifest_folder)
-    return 2 * 4 * job.spec.model.hidden * job.spec.model.layers * mirrors
+    planner = make_planner(job, manifest_folder)
+    rival = planner.plan(stages=1, ways=plan.ranks)
+    return volume(job, rival, planner.shape, planner.graph.cut(rival.ways, rival.chunks, rival.stages)).total
 
 
 def _train(
