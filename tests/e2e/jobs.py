@@ -14,7 +14,7 @@ from harness.kubectl import Kubectl, KubectlError
 
 JOB_LABEL = "gnnpipe.io/job"
 CLAIM, GRAPHS = "checkpoints", "graphs"  # the claims that examples name
-LOOK_EVERY_SECONDS = 0.3
+LOOK_EVERY_SECONDS = 1.0  # a look with kubectl costs the processor half a second
 
 
 @dataclass

@@ -10,44 +10,55 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from harness.binaries import cache_folder
-from harness.cluster import Cluster
 from harness.debian import Apt
 from harness.processes import await_ready, free_ports, start
+from installation import Installation
 from jobs import Jobs
 from project_images import PROJECT
 
 SCRAPE_SECONDS = 1
 
 
+@dataclass(frozen=True)
+class Prometheus:
+    """Debian's knows nothing of Kubernetes, so it is told whom to scrape, by the rule of docs/install.md."""
+
+    url: str
+    targets: Path
+
+    def scrape(self, pods: list[dict[str, Any]]) -> None:
+        """Pods by the ports that they name."""
+        found = [
+            f"{pod['status']['podIP']}:{port['containerPort']}"
+            for pod in pods
+            for container in pod["spec"]["containers"]
+            for port in container["ports"]
+            if port["name"] in ("monitor", "metrics")
+        ]
+        beside = self.targets.with_suffix(".new")
+        beside.write_text(json.dumps([{"targets": found}]))
+        beside.rename(self.targets)
+
+    def values(self, query: str) -> list[float]:
+        asked = urllib.parse.urlencode({"query": query})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}") as found:
+            return [float(series["value"][1]) for series in json.load(found)["data"]["result"]]
+
+
 @pytest.fixture
-def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that finds operator and pods as docs/install.md says: by their ports."""
-    plane = cluster.control_plane
-    found = {
-        "role": "pod",
-        "api_server": plane.url,
-        "tls_config": {
-            "ca_file": str(plane.authority.root.certificate),
-            "cert_file": str(plane.admin.certificate),
-            "key_file": str(plane.admin.key),
-        },
-    }
-    by_port = {
-        "source_labels": ["__meta_kubernetes_pod_container_port_name"],
-        "regex": "monitor|metrics",
-        "action": "keep",
-    }
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    targets = tmp_path / "targets.json"
     scrape = {
         "job_name": "gnnpipe",
         "honor_labels": True,
-        "kubernetes_sd_configs": [found],
-        "relabel_configs": [by_port],
+        "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}],
     }
     times = {"scrape_interval": f"{SCRAPE_SECONDS}s", "scrape_timeout": f"{SCRAPE_SECONDS}s"}
     settings = tmp_path / "prometheus.yml"
@@ -62,7 +73,7 @@ def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     ]
     process = start("prometheus", command, tmp_path)
     await_ready(process, lambda: answers(f"{url}/-/ready"), 60)
-    yield url
+    yield Prometheus(url, targets)
     process.stop()
 
 
@@ -86,31 +97,30 @@ def answers(url: str) -> bool:
         return False
 
 
-def values(prometheus: str, query: str) -> list[float]:
-    with urllib.request.urlopen(
-        f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    ) as found:
-        return [float(series["value"][1]) for series in json.load(found)["data"]["result"]]
-
-
 def test_every_panel_of_the_dashboard_has_data_and_series_end_with_their_job(
-    prometheus: str, jobs: Jobs, example: Callable[..., dict[str, Any]], tmp_path: Path
+    prometheus: Prometheus,
+    installation: Installation,
+    jobs: Jobs,
+    example: Callable[..., dict[str, Any]],
+    tmp_path: Path,
 ) -> None:
     began = time.time()
     name = jobs.apply(example("quickstart", epochs=80))
     namespace = jobs.kubectl.namespace
     own = f'{{job="{name}",namespace="{namespace}"}}'
-    jobs.until("it is scraped", lambda: len(values(prometheus, f"gnnpipe_epoch{own}")) == 2, 120)
+    jobs.until_phase(name, "Running", within_seconds=60)
+    prometheus.scrape([installation.operator_pod(), *jobs.pods(name).values()])
+    jobs.until("both stages are scraped", lambda: len(prometheus.values(f"gnnpipe_epoch{own}")) == 2, 120)
     status = jobs.until_phase(name, "Succeeded", within_seconds=250)
     jobs.until(
         "the operator's figures are the final ones",
-        lambda: values(prometheus, f"gnnpipe_job_epoch{own}") == [float(status["epoch"])],
+        lambda: prometheus.values(f"gnnpipe_job_epoch{own}") == [float(status["epoch"])],
         20,
     )
     picture = tmp_path / "dashboard.png"
     drawn = subprocess.run(
         [
-            *(sys.executable, PROJECT / "charts/draw_dashboard.py", prometheus, "--job", name),
+            *(sys.executable, PROJECT / "charts/draw_dashboard.py", prometheus.url, "--job", name),
             *("--namespace", str(namespace), "--out", picture, "--rate-seconds", str(4 * SCRAPE_SECONDS)),
             *("--start", str(began), "--end", str(time.time())),
         ],
@@ -121,4 +131,4 @@ def test_every_panel_of_the_dashboard_has_data_and_series_end_with_their_job(
     assert drawn.returncode == 0, drawn.stderr
     assert picture.stat().st_size > 50_000
     jobs.delete_all()
-    jobs.until("its series end", lambda: not values(prometheus, f"gnnpipe_job_phase{own}"), 30)
+    jobs.until("its series end", lambda: not prometheus.values(f"gnnpipe_job_phase{own}"), 30)
