@@ -10,6 +10,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,9 +57,10 @@ CASES = (
 )
 
 
-def main() -> int:
-    given = _arguments()
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
     console = Console()
+    (given.results / "engine").mkdir(parents=True, exist_ok=True)
     for case in CASES:
         if given.docs or (given.only and case.name not in given.only):
             continue
@@ -154,7 +156,7 @@ def _number(bar: Bar, value: float) -> str:
     return f"{value:.1%}" if bar.as_share else f"{value:.2f}"
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measures the engine and judges its bars.")
     names = [case.name for case in CASES]
     parser.add_argument(
@@ -174,7 +176,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="PATH=VALUE")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":
