@@ -28,7 +28,7 @@ class Steady:
 
     def assert_ends_as_in_peace(self, jobs: Jobs, *, restarts: int, failures: tuple[int, ...] = (0,)) -> None:
         """`failures`: how many of the restarts may have been counted against backoffLimit."""
-        status = jobs.until_phase(NAME, "Succeeded", within_seconds=200)
+        status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)
         assert status["restarts"] == restarts
         assert status["failures"] in failures
         assert_identical(Trained(jobs.out(NAME)), self.in_peace)

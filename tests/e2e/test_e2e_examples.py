@@ -21,7 +21,7 @@ def test_a_pipeline_of_two_learns_what_a_laptop_learns(jobs: Jobs, example: Exam
     manifest = example("pipeline")
     here = run_locally(manifest, tmp_path / "here")
     name = jobs.apply(manifest)
-    status = jobs.until_phase(name, "Succeeded", within_seconds=200)
+    status = jobs.until_phase(name, "Succeeded", within_seconds=400)
     assert_identical(Trained(jobs.out(name)), here)
     assert status["accuracy"] == here.result["accuracy"]
     assert jobs.events(name) == LIFE
@@ -41,7 +41,7 @@ def test_a_hybrid_of_two_by_two_asks_for_four_gpus(jobs: Jobs, example: Example,
     manifest = example("hybrid", device="auto", epochs=20)
     here = run_locally(manifest, tmp_path / "here")
     name = jobs.apply(manifest)
-    jobs.until_phase(name, "Succeeded", within_seconds=200)
+    jobs.until_phase(name, "Succeeded", within_seconds=400)
     assert_identical(Trained(jobs.out(name)), here)
     containers = [pod["spec"]["containers"][0] for pod in jobs.pods(name).values()]
     assert [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers] == ["2", "2"]
@@ -69,7 +69,7 @@ def test_a_model_of_ones_own_comes_from_a_config_map(jobs: Jobs, example: Exampl
     manifest = example("custom-model", epochs=20)
     here = run_locally(manifest, tmp_path / "here", beside=PROJECT / "examples")
     name = jobs.apply(manifest)
-    jobs.until_phase(name, "Succeeded", within_seconds=200)
+    jobs.until_phase(name, "Succeeded", within_seconds=400)
     assert_identical(Trained(jobs.out(name)), here)
 
 
@@ -83,7 +83,7 @@ def test_a_graph_and_its_checkpoints_live_on_volumes(jobs: Jobs, example: Exampl
     on_a_laptop["spec"]["graph"] |= {"path": str(jobs.volumes[GRAPHS] / "squirrel.npz"), "volume": None}
     here = run_locally(on_a_laptop, tmp_path / "here")
     name = jobs.apply(manifest)
-    jobs.until_phase(name, "Succeeded", within_seconds=250)
+    jobs.until_phase(name, "Succeeded", within_seconds=400)
     assert_identical(Trained(jobs.out(name)), here)
     kept = sorted(path.name for path in jobs.out(name).glob("checkpoints/*"))
     assert kept == ["epoch-000007", "epoch-000009"]

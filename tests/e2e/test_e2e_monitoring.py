@@ -111,7 +111,7 @@ def test_every_panel_of_the_dashboard_has_data_and_series_end_with_their_job(
     jobs.until_phase(name, "Running", within_seconds=60)
     prometheus.scrape([installation.operator_pod(), *jobs.pods(name).values()])
     jobs.until("both stages are scraped", lambda: len(prometheus.values(f"gnnpipe_epoch{own}")) == 2, 120)
-    status = jobs.until_phase(name, "Succeeded", within_seconds=250)
+    status = jobs.until_phase(name, "Succeeded", within_seconds=400)
     jobs.until(
         "the operator's figures are the final ones",
         lambda: prometheus.values(f"gnnpipe_job_epoch{own}") == [float(status["epoch"])],

@@ -63,7 +63,7 @@ def test_stages_on_two_nodes_meet_and_a_lost_node_is_replaced(
     lost.kill()
     try:
         jobs.until_phase(NAME, "Restarting", within_seconds=60)
-        jobs.until_phase(NAME, "Running", within_seconds=200)
+        jobs.until_phase(NAME, "Running", within_seconds=400)
         assert set(nodes_of(jobs).values()) == {operator}
     finally:
         lost.start()
@@ -106,7 +106,7 @@ def test_a_full_disk_costs_checkpoints_but_not_the_training(
     jobs.until("it is told", lambda: "No space left on device" in jobs.kubectl(*log), 120)
     assert "training goes on" in jobs.kubectl(*log)
     small_disk.free()
-    status = jobs.until_phase(NAME, "Succeeded", within_seconds=200)
+    status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)
     assert status["restarts"] == 0
     small_disk.copy(NAME, tmp_path / "out")
     assert_identical(Trained(tmp_path / "out"), steady.in_peace)

@@ -76,12 +76,12 @@ def test_random_faults_in_a_row_leave_the_weights_as_they_would_have_been(
     fire, dice = Fire(cluster, installation, jobs), random.Random(SEED)
     jobs.apply(manifest)
     for _ in range(FAULTS):
-        jobs.until_phase(NAME, "Running", within_seconds=250)
+        jobs.until_phase(NAME, "Running", within_seconds=400)
         saved = jobs.newest_checkpoint(NAME)
         jobs.until_checkpoint(NAME, beyond_epoch=saved + dice.randrange(10), within_seconds=120)
         fire.strike(dice)
         jobs.until("it is noticed", lambda: jobs.status(NAME)["restarts"] == fire.restarts, 90)
-    status = jobs.until_phase(NAME, "Succeeded", within_seconds=250)
+    status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)
     told = f"{FAULTS} faults with seed {SEED}: {dict(fire.done)}"
     assert (status["restarts"], status["failures"]) == (fire.restarts, fire.done["kill_container"]), told
     assert_identical(Trained(jobs.volumes[CLAIM] / NAME), in_peace)
