@@ -103,6 +103,8 @@ def read_cases(results: Path) -> dict[str, dict[str, Any]]:
 
 def page_part(cases: dict[str, dict[str, Any]], bars: list[Bar]) -> str:
     """The generated part of docs/benchmarks.md."""
+    if not cases:
+        return f"No figures of a quiet machine are kept yet; `{COMMAND}` (or `make bench`) makes them."
     parts = [
         "### The bars\n",
         markdown_table(
