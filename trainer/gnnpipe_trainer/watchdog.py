@@ -51,6 +51,14 @@ class Watchdog:
         with suppress(dist.DistError):
             self.store.set(_key(self.topology.rank), DONE.decode())
 
+    def verdict(self) -> str | None:
+        """What another rank found out already: in the store, or left by a rank of this machine that is gone."""
+        with suppress(dist.DistError):
+            if self.store.check([VERDICT]):
+                return self.store.get(VERDICT).decode()
+        hung = self.scratch / HUNG
+        return hung.read_text() if hung.exists() else None
+
     def silent_ranks(self, seconds: float) -> list[int]:
         """Who gives no sign of life for so long; for a rank that has lost a connection and wants to say whose."""
         found: list[int] = []
@@ -71,6 +79,8 @@ class Watchdog:
         """All ranks leave with this sentence, also those that wait for something else than the lost rank."""
         with suppress(dist.DistError):
             self.store.set(VERDICT, sentence)
+        if self.topology.rank == 0:
+            time.sleep(max(1.0, 2 * self.interval))  # the store ends with this rank: let the others read it first
 
     def _beat(self) -> None:
         """The first beat comes at once: a rank that dies before it could be missed by nobody."""
@@ -123,7 +133,7 @@ class Watchdog:
         log.error(sentence)
         (self.scratch / HUNG).write_text(sentence)
         sentence_file(self.scratch, self.topology.rank).write_text(sentence)
-        time.sleep(2 * self.interval)  # the verdict is read where this rank's end would be noticed first
+        time.sleep(max(1.0, 2 * self.interval))  # the verdict is read before this rank's end is noticed
         os._exit(HUNG_PEER_EXIT)
 
 

@@ -88,6 +88,9 @@ def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> in
     if watchdog is None:
         return _fail(scratch, LOST_PEER_EXIT, "lost the connection to another rank")
     silent = watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
+    known = watchdog.verdict()
+    if known:  # the connection was lost because another rank had acted on it
+        return _fail(scratch, LOST_PEER_EXIT, known)
     names = ", ".join(name_of(watchdog.topology, rank) for rank in silent)
     sentence = f"lost the connection to {names or 'another rank'}"
     if silent:

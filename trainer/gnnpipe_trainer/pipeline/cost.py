@@ -17,7 +17,7 @@ from torch import Tensor
 from gnnpipe_trainer.models.block import Block, ConvBlock, Model, State
 from gnnpipe_trainer.pipeline.shard import Shard
 
-REPEATS = 3
+REPEATS = 9  # the quickest counts: a busy machine makes single passes look far too slow
 MOST_ALIKE = 4  # blocks of one kind that are measured
 SAMPLE_SLOT = 0
 
