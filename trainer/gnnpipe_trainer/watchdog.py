@@ -79,8 +79,8 @@ class Watchdog:
         """All ranks leave with this sentence, also those that wait for something else than the lost rank."""
         with suppress(dist.DistError):
             self.store.set(VERDICT, sentence)
-        if self.topology.rank == 0:
-            time.sleep(max(1.0, 2 * self.interval))  # the store ends with this rank: let the others read it first
+        if self.topology.rank == 0:  # the store ends with this rank: let the others read it first
+            time.sleep(max(1.0, 2 * self.interval))
 
     def _beat(self) -> None:
         """The first beat comes at once: a rank that dies before it could be missed by nobody."""
