@@ -23,21 +23,36 @@ def final_stage(path: Path) -> str:
 
 @pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
 def test_every_stage_stands_on_the_base_that_the_builder_chose(path: Path) -> None:
-    bases = re.findall(r"^FROM (\S+)", path.read_text(), flags=re.MULTILINE)
-    assert bases == ["${BASE_IMAGE}", "${BASE_IMAGE}"]
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?", path.read_text(), flags=re.MULTILINE)
+    named = {name for _, name in stages}
+    assert {base for base, _ in stages if base not in named} == {"${BASE_IMAGE}"}
+    assert stages[-1] == ("${BASE_IMAGE}", "")
 
 
 @pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
-def test_what_runs_is_copied_from_the_build_and_owned_by_root(path: Path) -> None:
+def test_a_change_of_the_code_leaves_the_layer_with_the_dependencies_alone(path: Path) -> None:
     copies = re.findall(r"^COPY (.*)$", final_stage(path), flags=re.MULTILINE)
-    assert copies == ["--from=build /app /app"]
+    assert copies == ["--from=dependencies /app /app", "--from=build /gnnpipe /app"]
+    (stage,) = re.findall(r"^FROM \S+ AS dependencies$(.*?)^FROM ", path.read_text(), flags=re.M | re.S)
+    copied = re.findall(r"^COPY (.*)$", stage, flags=re.MULTILINE)
+    assert copied == ["constraints.txt ./", "--from=requirements /src/requirements.txt ./"]
 
 
 @pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)
 def test_dependencies_are_pinned(path: Path) -> None:
-    installs = re.findall(r"/app/bin/pip install (?:[^\n]*\\\n)*[^\n]*", path.read_text())
-    assert installs
-    assert all("-c constraints.txt" in install for install in installs)
+    installs = re.findall(r"/pip/bin/pip [^\n]*install (?:[^\n]*\\\n)*[^\n]*", path.read_text())
+    assert len(installs) == 2
+    assert all("-c constraints.txt" in install or "--no-deps" in install for install in installs)
+
+
+@pytest.mark.parametrize("extra", ["operator", "trainer"])
+def test_an_image_gets_the_requirements_of_its_extra_with_exact_versions(extra: str) -> None:
+    command = [sys.executable, str(ROOT / "docker/requirements.py"), extra]
+    wanted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    others = {"operator": "torch", "trainer": "kopf"}
+    assert "pydantic" in [each.partition("==")[0] for each in wanted]
+    assert all("==" in each for each in wanted)
+    assert others[extra] not in [each.partition("==")[0] for each in wanted]
 
 
 @pytest.mark.parametrize("path", [OPERATOR, TRAINER], ids=lambda path: path.stem)

@@ -59,7 +59,7 @@ def build_image(
 
 def project_image(project: Path, name: str, tag: str) -> Path:
     """docker/NAME.Dockerfile of this project ("operator" or "trainer"), as `build_image` returns it."""
-    shared = ("api", name, "docker", "pyproject.toml", "constraints.txt", "README.md")
+    shared = ("api", name, "docker", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
     dockerfile = project / "docker" / f"{name}.Dockerfile"
     return build_image(dockerfile, tag, context=project, inputs=[project / each for each in shared])
 
