@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     INVALID = 2  # the manifest or the data is wrong: retrying cannot help
     PREEMPTED = 75  # SIGTERM: checkpointed and left; does not use up backoffLimit
+    LOST_PEER = 76  # a pod whose own ranks were well: one of another pod is gone or does not answer
 
 
 # Environment of every worker container. The names are reserved: a pod template may not set them.

@@ -6,8 +6,10 @@ Light to import: the launcher waits for ranks and needs nothing of what they com
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 # Exit codes inside one launch only; the launcher turns them into those of the contract.
@@ -21,8 +23,34 @@ SCRATCH_PREFIX = ".run-"  # a local launch's scratch folder, inside the run's ou
 # Files in the launch's scratch folder.
 STOP = "stop"  # the launcher was asked to stop; ranks write a checkpoint and leave
 STOPPED = "stopped"  # the ranks here have done so
-HUNG = "hung"  # which rank does not answer, in a sentence
+LOST = "lost.json"  # which ranks do not answer
 STARTED = "started.json"  # where rank 0 begins
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Ranks that are gone or do not answer, and the sentence that names them."""
+
+    ranks: list[int]
+    sentence: str
+
+    def words(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of(words: str | bytes) -> Loss:
+        return Loss(**json.loads(words))
+
+    def leave_in(self, scratch: Path) -> None:
+        """For the launcher, and for ranks that lose the store before they have read it there."""
+        beside = scratch / f"{LOST}.{os.getpid()}"  # ranks of one machine may say it at the same time
+        beside.write_text(self.words())
+        beside.replace(scratch / LOST)
+
+    @staticmethod
+    def left_in(scratch: Path) -> Loss | None:
+        path = scratch / LOST
+        return Loss.of(path.read_text()) if path.exists() else None
 
 
 def sentence_file(scratch: Path, rank: int) -> Path:

@@ -10,13 +10,14 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch.distributed as dist
 from filelock import FileLock, Timeout
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -24,12 +25,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_trainer.endings import (
-    HUNG,
     LOST_PEER_EXIT,
     PARENT,
     SCRATCH_PREFIX,
     STOP,
     STOPPED,
+    Loss,
     die_with_parent,
     parent_lives,
     sentence_file,
@@ -49,6 +50,21 @@ class Place:
     machine: int = 0
     master_address: str = "127.0.0.1"
     master_port: int = 0  # 0: any free one
+
+    @property
+    def ranks(self) -> range:
+        """Of the whole job, those that run here."""
+        first = self.machine * self.ranks_here
+        return range(first, first + self.ranks_here)
+
+    @property
+    def world(self) -> int:
+        return self.ranks_here * self.machines
+
+    def blame(self, lost: Sequence[int] = ()) -> ExitCode:
+        """A machine whose own ranks are well says so: whoever restarts the job looks elsewhere for the culprit."""
+        elsewhere = self.machines > 1 and not set(lost) & set(self.ranks)
+        return ExitCode.LOST_PEER if elsewhere else ExitCode.FAILED
 
 
 @dataclass(frozen=True)
@@ -73,12 +89,15 @@ def launch(place: Place, manifest: Path, out: Path, folder: Path, scratch: Path)
         signals_to_handle="SIGQUIT",  # the others are for _pass_on_stop
         **_rendezvous(place),
     )
-    _set_rank_environment(place.ranks_here * place.machines, scratch)
+    _set_rank_environment(place.world, scratch)
     try:
         with _pass_on_stop(scratch):
             elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         return _explain(error.failures, scratch, place)
+    except dist.DistError as error:  # the agent's own: it could not make, reach or keep the place to meet
+        reason = str(error).splitlines()[0]
+        return Outcome(place.blame(lost=[0]), f"stage 0, where all ranks meet, is not there: {reason}")
     if (scratch / STOPPED).exists():
         return Outcome(
             ExitCode.PREEMPTED, "was asked to stop; it wrote a checkpoint and will go on from there"
@@ -139,17 +158,18 @@ def _set_rank_environment(ranks: int, scratch: Path) -> None:
 
 def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:
     """The failure that caused the others, in a sentence that names its rank."""
-    if (scratch / HUNG).exists():
-        return Outcome(ExitCode.FAILED, (scratch / HUNG).read_text())
+    if loss := Loss.left_in(scratch):
+        return Outcome(place.blame(loss.ranks), loss.sentence)
     rank, failure = min(failures.items(), key=lambda item: (_blame(item[1]), item[0]))
-    name = f"rank {rank} of {place.ranks_here * place.machines}"
+    name = f"rank {rank} of {place.world}"
     said = sentence_file(scratch, rank)
     sentence = said.read_text() if said.exists() else ""
     if failure.exitcode == ExitCode.INVALID:
         return Outcome(ExitCode.INVALID, sentence)
     if not sentence or failure.exitcode < 0:
         return Outcome(ExitCode.FAILED, f"{name} {_by_code(failure.exitcode)}")
-    return Outcome(ExitCode.FAILED, f"{name}: {sentence}")
+    code = place.blame() if failure.exitcode == LOST_PEER_EXIT else ExitCode.FAILED
+    return Outcome(code, f"{name}: {sentence}")
 
 
 def _blame(failure: ProcessFailure) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from gnnpipe_trainer.endings import HUNG, HUNG_PEER_EXIT, pid_file, sentence_file
+from gnnpipe_trainer.endings import HUNG_PEER_EXIT, Loss, pid_file, sentence_file
 from gnnpipe_trainer.pipeline.topology import Topology
 
 log = logging.getLogger("gnnpipe")
@@ -51,34 +51,35 @@ class Watchdog:
         with suppress(dist.DistError):
             self.store.set(_key(self.topology.rank), DONE.decode())
 
-    def verdict(self) -> str | None:
+    def verdict(self) -> Loss | None:
         """What another rank found out already: in the store, or left by a rank of this machine that is gone."""
         with suppress(dist.DistError):
             if self.store.check([VERDICT]):
-                return self.store.get(VERDICT).decode()
-        hung = self.scratch / HUNG
-        return hung.read_text() if hung.exists() else None
+                return Loss.of(self.store.get(VERDICT))
+        return Loss.left_in(self.scratch)
 
     def silent_ranks(self, seconds: float) -> list[int]:
         """Who gives no sign of life for so long; for a rank that has lost a connection and wants to say whose."""
         found: list[int] = []
 
         def listen() -> None:
-            with suppress(dist.DistError):
+            try:
                 before = self._beats(range(self.topology.world))
                 time.sleep(seconds)
                 after = self._beats(before.keys())
                 found.extend(rank for rank, beat in before.items() if after.get(rank) == beat != DONE)
+            except dist.DistError:
+                found.append(0)  # the store is gone, and with it the machine of rank 0
 
         listening = threading.Thread(target=listen, daemon=True)
         listening.start()
         listening.join(2 * seconds)  # the store may be what is lost
         return found
 
-    def tell_everyone(self, sentence: str) -> None:
+    def tell_everyone(self, loss: Loss) -> None:
         """All ranks leave with this sentence, also those that wait for something else than the lost rank."""
         with suppress(dist.DistError):
-            self.store.set(VERDICT, sentence)
+            self.store.set(VERDICT, loss.words())
         if self.topology.rank == 0:  # the store ends with this rank: let the others read it first
             time.sleep(max(1.0, 2 * self.interval))
 
@@ -98,11 +99,11 @@ class Watchdog:
         """A store that has stopped does not answer at all, so the other thread cannot be the one to notice."""
         while not self._ended.wait(self.interval):
             if time.monotonic() - self._answered > self.patience + self.interval:
-                self._leave(f"{name_of(self.topology, 0)}, where all ranks meet, has not answered")
+                self._leave(Loss([0], f"{name_of(self.topology, 0)}, where all ranks meet, has not answered"))
 
     def _look(self) -> None:
         if self.store.check([VERDICT]):
-            self._leave(self.store.get(VERDICT).decode())
+            self._leave(Loss.of(self.store.get(VERDICT)))
         now = time.monotonic()
         for rank, beat in self._beats(self._watched).items():
             last, since = self._heard.get(rank, (b"", now))
@@ -117,22 +118,22 @@ class Watchdog:
         return dict(zip(begun, self.store.multi_get([_key(rank) for rank in begun]), strict=True))
 
     def _condemn(self, rank: int, seconds: float) -> None:
-        sentence = f"{name_of(self.topology, rank)} has not answered for {seconds:.0f} s"
-        self.store.set(VERDICT, sentence)
-        (self.scratch / HUNG).write_text(sentence)  # before its end is seen: the end is not the cause
+        loss = Loss([rank], f"{name_of(self.topology, rank)} has not answered for {seconds:.0f} s")
+        self.store.set(VERDICT, loss.words())
+        loss.leave_in(self.scratch)  # before its end is seen: the end is not the cause
         pid = pid_file(self.scratch, rank)
         if pid.exists():  # on this machine: it must not wake up and write into the next attempt
             with suppress(OSError, ValueError):
                 os.kill(int(pid.read_text()), signal.SIGKILL)
-        self._leave(sentence)
+        self._leave(loss)
 
-    def _leave(self, sentence: str) -> None:
+    def _leave(self, loss: Loss) -> None:
         """End this process from its watching thread: the main one may be waiting for the rank that hangs."""
         if self._ended.is_set():
             return
-        log.error(sentence)
-        (self.scratch / HUNG).write_text(sentence)
-        sentence_file(self.scratch, self.topology.rank).write_text(sentence)
+        log.error(loss.sentence)
+        loss.leave_in(self.scratch)
+        sentence_file(self.scratch, self.topology.rank).write_text(loss.sentence)
         time.sleep(max(1.0, 2 * self.interval))  # the verdict is read before this rank's end is noticed
         os._exit(HUNG_PEER_EXIT)
 

@@ -19,7 +19,14 @@ from gnnpipe_api.job import TrainingSpec
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
-from gnnpipe_trainer.endings import LOST_PEER_EXIT, STOPPED, die_with_parent, pid_file, sentence_file
+from gnnpipe_trainer.endings import (
+    LOST_PEER_EXIT,
+    STOPPED,
+    Loss,
+    die_with_parent,
+    pid_file,
+    sentence_file,
+)
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -90,11 +97,12 @@ def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> in
     silent = watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
     known = watchdog.verdict()
     if known:  # the connection was lost because another rank had acted on it
-        return _fail(scratch, LOST_PEER_EXIT, known)
+        known.leave_in(scratch)
+        return _fail(scratch, LOST_PEER_EXIT, known.sentence)
     names = ", ".join(name_of(watchdog.topology, rank) for rank in silent)
     sentence = f"lost the connection to {names or 'another rank'}"
     if silent:
-        watchdog.tell_everyone(sentence)
+        watchdog.tell_everyone(Loss(silent, sentence))
     return _fail(scratch, LOST_PEER_EXIT, sentence)
 
 

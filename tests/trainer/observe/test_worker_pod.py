@@ -18,7 +18,9 @@ import pytest
 import torch
 from rank_pool import free_port
 
+from gnnpipe_api.contract import ExitCode
 from gnnpipe_operator.progress import read_progress
+from gnnpipe_trainer.launch import Place
 from gnnpipe_trainer.worker_pod import MESSAGE_BYTES, answers, leave_word, main, summary
 
 
@@ -165,6 +167,35 @@ def test_an_environment_that_no_operator_writes_is_named(
     monkeypatch.setenv(name, value) if value is not None else monkeypatch.delenv(name)
     assert main() == 2
     assert sentence in (pod_here / "termination-log").read_text()
+
+
+def test_the_survivor_of_a_lost_node_leaves_with_a_code_of_its_own_and_names_who_is_lost(
+    job: dict[str, Any], tmp_path: Path
+) -> None:
+    job["spec"]["training"] |= {"epochs": 100_000, "stallTimeoutSeconds": 5}
+    port = free_port()
+    with pods(*(Pod(tmp_path / f"s{stage}", job, stage, port) for stage in (0, 1))) as (first, second):
+        while not (second.ask("/progress") or {}).get("epoch"):
+            assert not second.ends_within(0.2), second.log.read_text()
+        first.process.kill()  # its rank, and the place where all ranks meet, go with it
+        assert second.wait() == ExitCode.LOST_PEER, second.log.read_text()
+    assert "rank 0 (stage 0)" in second.message.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "lost", "code"),
+    [
+        (Place(ranks_here=2), [1], ExitCode.FAILED),
+        (Place(ranks_here=2, machines=2, machine=1), [3], ExitCode.FAILED),
+        (Place(ranks_here=2, machines=2, machine=1), [1], ExitCode.LOST_PEER),
+        (Place(ranks_here=2, machines=2, machine=1), [], ExitCode.LOST_PEER),
+    ],
+    ids=["a laptop", "a rank of this pod", "a rank of another pod", "nobody knows whose"],
+)
+def test_only_a_pod_whose_own_ranks_were_well_is_a_survivor(
+    place: Place, lost: list[int], code: ExitCode
+) -> None:
+    assert place.blame(lost) == code
 
 
 def test_a_pod_waits_for_the_name_of_stage_0_and_can_be_stopped_meanwhile(
