@@ -8,9 +8,9 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gnnpipe_trainer.models.block import Block, Model, State
+from gnnpipe_trainer.models.dropout import dropout
 from gnnpipe_trainer.models.linear import Linear, glorot_linear
 
 
@@ -23,7 +23,7 @@ class GCNIIEncoder(nn.Module):
         self.dropout = dropout
 
     def forward(self, features: Tensor) -> State:
-        h = self.linear(F.dropout(features, self.dropout, self.training)).relu()
+        h = self.linear(dropout(features, self.dropout, self.training)).relu()
         return (h, h)
 
 
@@ -45,7 +45,7 @@ class GCNIIBlock(Block):
         self.last = last
 
     def message(self, state: State) -> Tensor:
-        return F.dropout(state[0], self.dropout, self.training)
+        return dropout(state[0], self.dropout, self.training)
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         h0 = state[1]
@@ -63,7 +63,7 @@ class GCNIIDecoder(nn.Module):
         self.dropout = dropout
 
     def forward(self, state: State) -> Tensor:
-        logits: Tensor = self.linear(F.dropout(state[0], self.dropout, self.training))
+        logits: Tensor = self.linear(dropout(state[0], self.dropout, self.training))
         return logits
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from gnnpipe_trainer.models.dropout import dropout
 
 Norm = Literal["none", "layer"]
 
@@ -24,7 +25,7 @@ class Between(nn.Module):
             return h
         if self.norm is not None:
             h = self.norm(h)
-        return F.dropout(h.relu(), self.dropout, self.training)
+        return dropout(h.relu(), self.dropout, self.training)
 
 
 def conv_widths(features: int, hidden: int, classes: int, layers: int) -> list[tuple[int, int]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gnnpipe_trainer.models.block import Block, Model, State
+from gnnpipe_trainer.models.dropout import dropout
 from gnnpipe_trainer.models.linear import Linear
 
 
@@ -18,7 +18,7 @@ class PreActivation(nn.Module):
         self.dropout = dropout
 
     def forward(self, h: Tensor) -> Tensor:
-        return F.dropout(self.norm(h).relu(), self.dropout, self.training)
+        return dropout(self.norm(h).relu(), self.dropout, self.training)
 
 
 class ResGCNEncoder(nn.Module):
