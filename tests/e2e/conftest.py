@@ -20,6 +20,7 @@ from harness.processes import poll
 sys.path.append(str(Path(__file__).parent))  # the modules beside this file
 
 import project_images
+import restricted
 from disturbed import Steady, run_in_peace
 from installation import Installation
 from jobs import CLAIM, GRAPHS, Jobs
@@ -28,13 +29,19 @@ from traces import Trace
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Two nodes with eight GPUs each, lost after 8 seconds of silence; afterwards no trace of them is left."""
+    """Two nodes with eight GPUs each, lost after 8 seconds of silence, that take restricted pods only.
+
+    Afterwards no trace of them is left.
+    """
     try:
         archives = project_images.build()
-        running = Cluster(nodes=2, gpus_per_node=8, node_grace_seconds=8).start()
+        running = Cluster(
+            nodes=2, gpus_per_node=8, node_grace_seconds=8, admission=[restricted.ADMISSION]
+        ).start()
     except NoCluster as error:
         skip_or_fail(str(error))
         raise
+    restricted.enforce(running.kubectl)
     with ThreadPoolExecutor() as at_once:
         list(at_once.map(lambda node: [node.import_image(archive) for archive in archives], running.nodes))
     yield running

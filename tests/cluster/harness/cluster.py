@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ class Cluster:
         nodes: int = 1,
         gpus_per_node: int = 8,
         node_grace_seconds: int = 40,
+        admission: Sequence[str] = (),
         outlive: bool = False,
     ) -> None:
         self.runtime = find_runtime()
@@ -36,6 +38,7 @@ class Cluster:
             address=self.network.host,
             service_range=self.network.services,
             node_grace_seconds=node_grace_seconds,
+            admission=admission,
             outlive=outlive,
         )
         self.proxy = binaries.find(binaries.NODE)["kube-proxy"]

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -50,12 +51,14 @@ class ControlPlane:
         service_range: str = SERVICE_RANGE,
         scheduler: bool = True,
         node_grace_seconds: int = 40,
+        admission: Sequence[str] = (),
         outlive: bool = False,
     ) -> None:
         self.address = address
         self.service_range = service_range
         self.scheduler = scheduler
         self.node_grace_seconds = node_grace_seconds
+        self.admission = admission  # admission plugins beyond the API server's usual ones
         self.outlive = outlive
         self.binaries = binaries.find(binaries.CONTROL_PLANE)
         self.processes: dict[str, Process] = {}
@@ -113,7 +116,7 @@ class ControlPlane:
             "service-account-signing-key-file": self.account_key,
             "service-cluster-ip-range": self.service_range,
             "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "NodeRestriction",
+            "enable-admission-plugins": ",".join(["NodeRestriction", *self.admission]),
             "allow-privileged": "true",
         }
         if self.address.startswith("127."):
