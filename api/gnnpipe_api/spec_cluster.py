@@ -81,7 +81,8 @@ class RunPolicy(Part):
     suspend: bool = False
     """Stop the pods and keep the checkpoint; set back to false, the job goes on from there."""
     backoff_limit: Annotated[int, Field(ge=0)] = 3
-    """How often the job is restarted after a failure. Preemption and lost nodes do not count."""
+    """How often the job is restarted after failures in a row. Preemption and lost nodes do not count, and new
+    epochs in the checkpoint begin a new count."""
     active_deadline_seconds: Seconds | None = None
     """Seconds the job may be active, suspended time not counted; after that it fails."""
     pre_running_deadline_seconds: Seconds | None = None

@@ -83,7 +83,11 @@ class JobStatus(StatusPart):
     restarts: int = 0
     """How often the job was restarted for whatever reason."""
     failures: int = 0
-    """Restarts that count against backoffLimit."""
+    """Failures that count against backoffLimit: those since the checkpoint last grew."""
+    failure_epoch: int | None = None
+    """Epochs in the checkpoint at the last failure that counted; once there are more, failures start at 0."""
+    lost_peer_time: datetime | None = None
+    """Since when stages have lost another one of which nobody knows yet what became of it."""
     epoch: int | None = None
     """Epochs done."""
     epochs: int | None = None

@@ -19,11 +19,11 @@ from gnnpipe_operator.cleanup import SURVIVOR_GRACE_SECONDS
 from gnnpipe_operator.conditions import spoken_reason
 from gnnpipe_operator.edits import accept
 from gnnpipe_operator.endings import after_the_end, by_attempt, fail, stop, succeed
-from gnnpipe_operator.failure import Failure, first_failure, lost_pod, why_waiting
-from gnnpipe_operator.labels import MANAGER, pod_name
+from gnnpipe_operator.failure import why_waiting
+from gnnpipe_operator.labels import MANAGER
 from gnnpipe_operator.observed import ObservedJob, ObservedPod
 from gnnpipe_operator.progress import Progress, with_progress
-from gnnpipe_operator.restart import after_failure
+from gnnpipe_operator.setback import after_setback
 from gnnpipe_operator.story import Story
 from gnnpipe_operator.suspend import pause, resume
 
@@ -75,9 +75,9 @@ def decide(
         limit = policy.active_deadline_seconds
         message = f"the job was active for {limit} seconds, spec.runPolicy.activeDeadlineSeconds"
         return fail(story, "DeadlineExceeded", message, gang, stale, policy)
-    failure = first_failure(gang) or _lost(story, gang, stages)
-    if failure:
-        return _restart_or_fail(story, failure, gang, stale, policy)
+    setback = after_setback(story, gang, stale, stages, policy, progress)
+    if setback:
+        return setback
     stop(story, stale, SURVIVOR_GRACE_SECONDS)
     if len(gang) < stages:
         if _must_wait(story, stale):
@@ -127,43 +127,6 @@ def _resume(story: Story) -> None:
             "Normal", "Resumed", "goes on from the last checkpoint", f"resumed-{story.job.generation}"
         )
     story.status = resume(story.status, story.now)
-
-
-def _lost(story: Story, gang: Sequence[ObservedPod], stages: int) -> Failure | None:
-    """A gang that was complete and no longer is: somebody deleted a pod, or a node took it along."""
-    if not story.status.is_true("Created"):
-        return None
-    there = {pod.stage for pod in gang}
-    missing = next((stage for stage in range(stages) if stage not in there), None)
-    if missing is None:
-        return None
-    return lost_pod(missing, pod_name(story.job.name, missing, story.status.attempt))
-
-
-def _restart_or_fail(
-    story: Story,
-    failure: Failure,
-    gang: Sequence[ObservedPod],
-    stale: Sequence[ObservedPod],
-    policy: RunPolicy,
-) -> Decision:
-    status = story.status
-    verdict = after_failure(failure, status.failures, policy.backoff_limit, story.now)
-    story.update(failures=verdict.failures, last_failure=failure.message)
-    if verdict.restart_at is None:
-        return fail(story, verdict.reason, verdict.message, gang, stale, policy)
-    story.event("Warning", "Restarting", f"{verdict.reason}: {verdict.message}", f"restart-{status.attempt}")
-    story.update(
-        attempt=status.attempt + 1,
-        restarts=status.restarts + 1,
-        restart_time=verdict.restart_at,
-        attempt_start_time=None,
-        ready_stages=None,
-    )
-    story.tell("Restarting", verdict.reason, verdict.message, created=False)
-    stop(story, [*gang, *stale], SURVIVOR_GRACE_SECONDS)
-    story.wake(verdict.restart_at)
-    return story.decision()
 
 
 def _must_wait(story: Story, stale: Sequence[ObservedPod]) -> bool:
@@ -220,6 +183,7 @@ def _watch(
         story.event(
             "Normal", "Created", f"attempt {attempt}: {stages} pods, one per stage", f"created-{attempt}"
         )
+        _warn_of_no_checkpoint(story, policy)
         story.update(attempt_start_time=story.now, restart_time=None)
     ready = sum(pod.running or pod.succeeded for pod in gang)
     if ready == stages:
@@ -237,6 +201,17 @@ def _watch(
     if ready == stages or story.status.phase != before.phase or not before.is_true("Created"):
         story.update(ready_stages=f"{ready}/{stages}")  # on its own it is not worth a write
     return story.decision()
+
+
+def _warn_of_no_checkpoint(story: Story, policy: RunPolicy) -> None:
+    assert story.accepted is not None
+    if story.status.attempt > 0 or policy.backoff_limit == 0 or story.accepted.job.spec.checkpoint.volume:
+        return
+    message = (
+        "spec.checkpoint.volume is not set: checkpoints end with the pods, and a restart begins at epoch 0; "
+        "name a volume, or set spec.runPolicy.backoffLimit to 0"
+    )
+    story.event("Warning", "NoCheckpointVolume", message, "no-checkpoint-volume")
 
 
 def _say_why_not_running(story: Story, gang: Sequence[ObservedPod]) -> None:

@@ -42,7 +42,7 @@ def fail(
     policy: RunPolicy,
 ) -> Decision:
     story.event("Warning", reason, message, "failed")
-    story.update(completion_time=story.now, restart_time=None, ready_stages=None)
+    story.update(completion_time=story.now, restart_time=None, lost_peer_time=None, ready_stages=None)
     story.tell("Failed", reason, message, created=story.status.is_true("Created"))
     return _end(story, gang, stale, policy)
 

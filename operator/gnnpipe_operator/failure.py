@@ -29,11 +29,13 @@ class Kind(IntEnum):
     """Which failure explains the others when several pods of a gang fail: the lowest.
 
     A pod that was preempted, or that found the data wrong, makes its neighbours fail of a lost connection.
+    A victim, which says itself that it was well and lost another one, explains nothing: see `culprit`.
     """
 
     INVALID = 0  # final: trying again cannot help
     DISRUPTION = 1  # the cluster's doing: restart, not counted
     ERROR = 2  # restart, counted
+    VICTIM = 3  # another pod's doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Failure:
 
 
 def first_failure(pods: Sequence[ObservedPod]) -> Failure | None:
-    """The failure that explains the gang's end: by kind, then the earliest."""
+    """The failure that explains the gang's end best: by kind, then the earliest."""
     found = [(failure, pod) for pod in pods if (failure := read_failure(pod))]
     if not found:
         return None
@@ -58,9 +60,12 @@ def first_failure(pods: Sequence[ObservedPod]) -> Failure | None:
 
 def read_failure(pod: ObservedPod) -> Failure | None:
     """Why this pod ended badly, or None while it is well."""
-    who = f"stage {pod.stage} (pod {pod.name})"
+    who = name_of(pod)
     if pod.succeeded:
         return None
+    if pod.exit_code == ExitCode.LOST_PEER:
+        words = last_words(pod.message) or "lost the connection to another stage"
+        return Failure(Kind.VICTIM, "LostPeer", f"{who}: {words}")
     if pod.exit_code == ExitCode.INVALID:
         return Failure(Kind.INVALID, "InvalidData", f"{who}: {all_words(pod.message) or 'exit code 2'}")
     if pod.exit_code == ExitCode.PREEMPTED:
@@ -85,6 +90,10 @@ def read_failure(pod: ObservedPod) -> Failure | None:
     return Failure(Kind.ERROR, "StageFailed", f"{who}: {code}" + (f": {words}" if words else ""))
 
 
+def name_of(pod: ObservedPod) -> str:
+    return f"stage {pod.stage} (pod {pod.name})"
+
+
 def lost_pod(stage: int, name: str) -> Failure:
     return Failure(
         Kind.DISRUPTION,
@@ -96,7 +105,7 @@ def lost_pod(stage: int, name: str) -> Failure:
 def why_waiting(pods: Sequence[ObservedPod]) -> Failure | None:
     """The first pod that cannot start, and why; kind says nothing yet, since it may still start."""
     for pod in sorted(pods, key=lambda p: p.stage):
-        who = f"stage {pod.stage} (pod {pod.name})"
+        who = name_of(pod)
         if pod.waiting:
             detail = last_words(pod.message)
             return Failure(Kind.ERROR, pod.waiting, f"{who}: {detail or pod.waiting}")

@@ -42,6 +42,7 @@ class ObservedPod:
     waiting: str = ""  # why a container does not start
     unschedulable: str = ""  # the scheduler's sentence
     disrupted: bool = False  # the DisruptionTarget condition: preemption, drain, taint
+    node_lost: bool = False  # its node no longer reports; the pod itself may run on
     ip: str = ""
     port: int = MONITOR_PORT
 
@@ -140,9 +141,18 @@ def observe_pod(raw: Raw) -> ObservedPod:
         waiting=_told_alike(waiting.get("reason") or ""),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        node_lost=_node_lost(raw, conditions),
         ip=status.get("podIP", ""),
         port=_monitor_port(raw),
     )
+
+
+def _node_lost(raw: Raw, conditions: Mapping[str, Raw]) -> bool:
+    """Kubernetes makes the pods of a silent node not ready, though their containers were when last heard of."""
+    if (raw.get("spec") or {}).get("readinessGates"):
+        return False  # then somebody else has a say in Ready
+    ready, containers = (conditions.get(kind, {}).get("status") for kind in ("Ready", "ContainersReady"))
+    return ready == "False" and containers == "True"
 
 
 def _told_alike(reason: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gnnpipe_api.job import CheckpointSpec
+from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.failure import Failure, Kind
 
 FIRST_DELAY_SECONDS = 10
@@ -20,6 +22,21 @@ class Verdict:
     restart_at: datetime | None
     reason: str
     message: str
+
+
+def failures_before(status: JobStatus, saved_epoch: int | None) -> int:
+    """Counted failures that led nowhere. New epochs in the checkpoint since the last one begin a new count:
+    a job that trains for weeks may fail now and then, one that always fails at the same epoch may not."""
+    if saved_epoch is not None and saved_epoch > (status.failure_epoch or 0):
+        return 0
+    return status.failures
+
+
+def last_saved_epoch(checkpoint: CheckpointSpec, epoch: int | None) -> int | None:
+    """Epochs that the last checkpoint holds when `epoch` are done; None: nothing outlives the pods."""
+    if checkpoint.volume is None or epoch is None:
+        return None
+    return epoch - epoch % checkpoint.every_epochs
 
 
 def after_failure(failure: Failure, failures: int, backoff_limit: int, now: datetime) -> Verdict:

@@ -16,6 +16,7 @@ def pause(status: JobStatus, now: datetime, gang_exists: bool) -> JobStatus:
             "suspend_time": now,
             "attempt_start_time": None,
             "restart_time": None,
+            "lost_peer_time": None,
             "attempt": status.attempt + 1 if gang_exists else status.attempt,
         }
     )

@@ -18,7 +18,7 @@ from harness.controlplane import ControlPlane
 from harness.processes import Process, poll
 from harness.processes import start as start_process
 
-from gnnpipe_api.contract import GROUP, KIND, PLURAL, VERSION
+from gnnpipe_api.contract import GROUP, KIND, PLURAL, TRAINER_CONTAINER, VERSION
 from gnnpipe_api.crd import crd
 from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.actions import Decision
@@ -31,7 +31,11 @@ SPEC: dict[str, Any] = {
     "graph": {"source": "synthetic"},
     "model": {"kind": "gcnii", "layers": 8},
     "parallelism": {"stages": 2},
+    "checkpoint": {"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}},
 }
+
+# A container's state without what happens to it.
+CONTAINER = {"name": TRAINER_CONTAINER, "image": "", "imageID": "", "ready": False, "restartCount": 0}
 
 MakeJob = Callable[..., ObservedJob]
 MakePod = Callable[..., ObservedPod]
@@ -222,16 +226,15 @@ class Play:
     def end(self, pod: str, exit_code: int, message: str = "", reason: str = "") -> None:
         done = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         terminated = {"exitCode": exit_code, "message": message, "reason": reason, "finishedAt": done}
-        container = {
-            "name": "trainer",
-            "image": "",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": terminated},
-        }
         phase = "Failed" if exit_code else "Succeeded"
-        self.pod_status(pod, phase=phase, containerStatuses=[container])
+        self.pod_status(
+            pod, phase=phase, containerStatuses=[{**CONTAINER, "state": {"terminated": terminated}}]
+        )
+
+    def wait(self, pod: str, reason: str, message: str) -> None:
+        """The trainer cannot start."""
+        waiting = {"reason": reason, "message": message}
+        self.pod_status(pod, containerStatuses=[{**CONTAINER, "state": {"waiting": waiting}}])
 
     def remove_pod(self, pod: str) -> None:
         self.core.delete_namespaced_pod(pod, self.namespace, grace_period_seconds=0)

@@ -68,9 +68,7 @@ def test_a_pod_that_somebody_deletes_restarts_the_gang_uncounted(play: Any, oper
 def test_a_pod_that_cannot_pull_its_image_is_told_within_five_seconds(play: Any, operator: Any) -> None:
     play.apply("cora", runPolicy={"preRunningDeadlineSeconds": 3})
     play.until_pods("cora-s0-a0", "cora-s1-a0")
-    waiting = {"reason": "ErrImagePull", "message": "manifest for gnn:9 not found"}
-    container = {"name": "trainer", "image": "", "imageID": "", "ready": False, "restartCount": 0}
-    play.pod_status("cora-s1-a0", containerStatuses=[{**container, "state": {"waiting": waiting}}])
+    play.wait("cora-s1-a0", "ErrImagePull", "manifest for gnn:9 not found")
     play.until("the reason is told", lambda: "gnn:9 not found" in play.status("cora").get("message", ""), 5)
     play.until_phase("cora", "Failed", within=10)
     assert play.condition("cora", "Failed")["reason"] == "PreRunningDeadlineExceeded"

@@ -119,6 +119,25 @@ def test_a_job_being_deleted_is_left_to_its_owner_references(
     assert (decision.actions, decision.events, decision.status) == ((), (), job.status)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "policy", "warned"),
+    [
+        ({}, {}, True),
+        ({}, {"backoffLimit": 0}, False),
+        ({"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}}, {}, False),
+    ],
+    ids=["restarts begin anew", "never restarted", "kept"],
+)
+def test_a_job_whose_restarts_would_begin_anew_is_warned_once(
+    make_job: Any, make_gang: Any, seconds: Any, reasons: Any, checkpoint: Any, policy: Any, warned: bool
+) -> None:
+    spec = {**make_job().spec, "checkpoint": checkpoint, "runPolicy": policy}
+    told = decide(make_job(spec=spec), make_gang(), seconds(1))
+    assert ("NoCheckpointVolume" in reasons(told)) == warned
+    again = decide(make_job(spec=spec, status=JobStatus(attempt=1)), make_gang(attempt=1), seconds(1))
+    assert reasons(again) == ["Created"]
+
+
 # --- waiting to run
 
 
@@ -218,6 +237,43 @@ def test_the_last_allowed_failure_is_the_end(running_job: Any, make_gang: Any, s
     status = decide(job, make_gang(phase="Failed", exit_code=1), seconds(9)).status
     assert condition(status, "Failed").reason == "BackoffLimitExceeded"
     assert status.completion_time == seconds(9)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "ends"),
+    [
+        ([25, 25, 25], "Failed"),
+        ([25, 28, 29], "Failed"),
+        ([25, 30, 47], "Restarting"),
+        ([9, 9, 10], "Restarting"),
+    ],
+    ids=[
+        "always at the same epoch",
+        "before the next checkpoint",
+        "further each time",
+        "at last a checkpoint",
+    ],
+)
+def test_new_epochs_in_the_checkpoint_begin_a_new_count_of_failures(
+    running_job: Any, make_job: Any, make_gang: Any, seconds: Any, epochs: list[int], ends: str
+) -> None:
+    policy = {"backoffLimit": 2}
+    status = running_job(run_policy=policy).status
+    for attempt, epoch in enumerate(epochs):
+        job = make_job(status=status.model_copy(update={"epoch": epoch}), run_policy=policy)
+        status = decide(job, make_gang(attempt, phase="Failed", exit_code=1), seconds(9)).status
+    assert status.phase == ends
+
+
+def test_without_a_volume_no_progress_outlives_a_failure(make_job: Any, make_gang: Any, seconds: Any) -> None:
+    spec = {
+        "graph": {"source": "synthetic"},
+        "model": {"kind": "gcn", "layers": 8},
+        "parallelism": {"stages": 2},
+    }
+    status = JobStatus(failures=3, failure_epoch=10, epoch=90)
+    decision = decide(make_job(spec=spec, status=status), make_gang(phase="Failed", exit_code=1), seconds(9))
+    assert condition(decision.status, "Failed").reason == "BackoffLimitExceeded"
 
 
 def test_a_pod_that_somebody_deleted_restarts_the_gang_without_being_counted(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from gnnpipe_api.contract import TRAINER_CONTAINER
 from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.observed import job_of_pod, observe_job, observe_pod
 
@@ -33,7 +36,8 @@ def test_the_trainers_end_counts_and_a_sidecars_does_not() -> None:
         "containerStatuses": [
             state("logs", terminated={"exitCode": 9}),
             state(
-                "trainer", terminated={"exitCode": 0, "finishedAt": "2026-01-01T12:05:00Z", "message": "{}"}
+                TRAINER_CONTAINER,
+                terminated={"exitCode": 0, "finishedAt": "2026-01-01T12:05:00Z", "message": "{}"},
             ),
         ],
     }
@@ -45,16 +49,18 @@ def test_an_init_container_that_fails_fails_the_pod() -> None:
     status = {
         "phase": "Failed",
         "initContainerStatuses": [state("fetch", terminated={"exitCode": 3, "reason": "Error"})],
-        "containerStatuses": [state("trainer", waiting={"reason": "PodInitializing"})],
+        "containerStatuses": [state(TRAINER_CONTAINER, waiting={"reason": "PodInitializing"})],
     }
     assert observe_pod(raw_pod(status)).exit_code == 3
 
 
 def test_a_waiting_trainer_keeps_its_reason_but_an_ordinary_start_is_none() -> None:
     pulling = {
-        "containerStatuses": [state("trainer", waiting={"reason": "ErrImagePull", "message": "no such tag"})]
+        "containerStatuses": [
+            state(TRAINER_CONTAINER, waiting={"reason": "ErrImagePull", "message": "no such tag"})
+        ]
     }
-    starting = {"containerStatuses": [state("trainer", waiting={"reason": "ContainerCreating"})]}
+    starting = {"containerStatuses": [state(TRAINER_CONTAINER, waiting={"reason": "ContainerCreating"})]}
     assert (observe_pod(raw_pod(pulling)).waiting, observe_pod(raw_pod(pulling)).message) == (
         "ImagePullBackOff",
         "no such tag",
@@ -65,6 +71,25 @@ def test_a_waiting_trainer_keeps_its_reason_but_an_ordinary_start_is_none() -> N
 def test_an_evicted_pod_without_container_states_has_failed() -> None:
     pod = observe_pod(raw_pod({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}))
     assert (pod.failed, pod.reason, pod.message) == (True, "Evicted", "low on memory")
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers_ready", "gates", "lost"),
+    [
+        ("True", "True", [], False),
+        ("False", "True", [], True),
+        ("False", "False", [], False),
+        ("False", "True", [{"conditionType": "load-balancer"}], False),
+    ],
+    ids=["all is well", "its node is silent", "it starts or ends", "a gate keeps it from being ready"],
+)
+def test_a_pod_whose_node_no_longer_reports_is_known_by_its_conditions(
+    ready: str, containers_ready: str, gates: list[dict[str, str]], lost: bool
+) -> None:
+    told = {"Ready": ready, "ContainersReady": containers_ready}
+    conditions = [{"type": kind, "status": value} for kind, value in told.items()]
+    raw = {**raw_pod({"phase": "Running", "conditions": conditions}), "spec": {"readinessGates": gates}}
+    assert observe_pod(raw).node_lost == lost
 
 
 def test_a_pod_that_only_looks_like_ours_belongs_to_nobody() -> None:
