@@ -63,6 +63,7 @@ async def run(options: Options) -> None:
     identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
         await serve_health(stack, health, options.probe_port)
+        await serve_metrics(stack, REGISTRY, options.metrics_port)  # a stand-by is scraped too: it is there
         client = await stack.enter_async_context(ApiClient(login))
         election = Election(client, os.environ.get("POD_NAMESPACE", "default"), LEASE, identity)
         if options.leader_elect:
@@ -76,7 +77,6 @@ async def run(options: Options) -> None:
         reconciler = Reconciler(store, KubeCluster(client, identity), image)
         queue = WorkQueue(reconciler.reconcile, election.leading)
         REGISTRY.register(JobCollector(store, reconciler.progress))
-        await serve_metrics(stack, REGISTRY, options.metrics_port)
         lose = loser(store, queue, reconciler)
         parts = [
             _watch(options, store, queue, reconciler),

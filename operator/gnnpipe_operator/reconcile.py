@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 REFUSED_RETRY = timedelta(seconds=10)
 CONFLICT_RETRY = timedelta(seconds=0.5)  # the event that tells of the change usually comes before
 CREATIONS = (CreatePod, CreateService, CreatePodGroup)
+REVISIT = timedelta(minutes=5)  # how long an unfinished job is left alone at most, whatever was missed
 MOST_ROUNDS = 5  # creating, then telling, then perhaps failing: more in one go would be a loop
 
 
@@ -57,12 +58,15 @@ class Reconciler:
                     return None
                 decision = self._decide(job)
                 if not await self._carry_out(job, decision):
-                    return decision.wake_at
+                    return decision.wake_at or self._revisit(decision)
         except Conflict:
             return self._clock() + CONFLICT_RETRY
         except Gone:
             return None
         return self._clock()
+
+    def _revisit(self, decision: Decision) -> datetime | None:
+        return None if decision.status.finished else self._clock() + REVISIT
 
     def forget(self, uid: str) -> None:
         self._refusals.pop(uid, None)
