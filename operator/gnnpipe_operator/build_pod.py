@@ -116,6 +116,7 @@ def _contract_env(job: ObservedJob, accepted: Accepted, stage: int, attempt: int
         # A folder of its own, so that jobs may share a volume.
         contract.ENV_OUT: f"{contract.OUT_MOUNT}/{job.name}",
         contract.ENV_NAMESPACE: job.namespace,
+        contract.ENV_CACHE: contract.CACHE_MOUNT,
     }
 
 

@@ -122,6 +122,7 @@ def test_volumes_are_where_the_trainer_looks_for_them(pod_of: Any) -> None:
     assert found["/data"]["persistentVolumeClaim"] == {"claimName": "graphs"}
     assert found["/data"]["readOnly"] is True
     assert (found[contract.OUT_MOUNT]["subPath"], env(pod)[contract.ENV_OUT]) == ("team", "/gnnpipe/out/cora")
+    assert "emptyDir" in found[env(pod)[contract.ENV_CACHE]]
     assert found[contract.CODE_MOUNT]["configMap"] == {"name": "my-model"}
     assert env(pod)["PYTHONPATH"] == contract.CODE_MOUNT
 
@@ -137,7 +138,7 @@ def test_the_template_is_merged_over_the_pod(pod_of: Any) -> None:
             "nodeSelector": {"gpu": "h100"},
             "tolerations": [{"key": "gpu", "operator": "Exists"}],
             "containers": [
-                {"name": "trainer", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+                {"name": contract.TRAINER_CONTAINER, "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
                 {"name": "logs", "image": "fluent"},
             ],
         },
@@ -146,7 +147,7 @@ def test_the_template_is_merged_over_the_pod(pod_of: Any) -> None:
     assert pod["metadata"]["labels"]["team"] == "graphs"
     assert pod["metadata"]["labels"]["gnnpipe.io/job"] == "cora"
     assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
-    assert [c["name"] for c in pod["spec"]["containers"]] == ["trainer", "logs"]
+    assert [c["name"] for c in pod["spec"]["containers"]] == [contract.TRAINER_CONTAINER, "logs"]
     assert env(pod)["NCCL_DEBUG"] == "INFO"
     assert env(pod)[contract.ENV_STAGE] == "1"
 
