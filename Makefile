@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup run test e2e cluster-up cluster-down bench lint lock clean
+.PHONY: help setup run test e2e audit cluster-up cluster-down bench lint lock clean
 help:                 ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
@@ -31,12 +31,17 @@ test: setup lint      ## lint and every test that needs no containers
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not nodes"
 
 e2e: setup            ## as root: build the images, install the chart on a real cluster, train, break it, compare
-	@test "$$(id -u)" = 0 || \
-	  { echo "make e2e starts containers and network namespaces: run it as root, on Debian 12 (x86_64)"; exit 1; }
+	@PYTHONPATH=tests/cluster $(BIN)/python -m harness check
 	@echo "==> Building both images (once, about ten minutes; later only what changed)"
 	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
 	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/cluster
 	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/e2e
+
+audit: setup          ## licences of everything the images bring, and known weaknesses where the list can be reached
+	@PYTHONPATH=docker $(BIN)/python -c 'import licences, sys; sys.exit("\n".join(licences.refused()) or 0)'
+	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && \
+	  build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
+	@build/audit/bin/python docker/audit.py
 
 cluster-up: setup     ## a real Kubernetes to play with (as root with a node); prints the kubeconfig's path
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness up
@@ -47,8 +52,9 @@ cluster-down: setup   ## end what cluster-up started
 bench: setup          ## measure the engine against its bars (as root also over slow links); half an hour
 	@$(BIN)/python benchmarks/engine.py
 
-lock: setup           ## pin what is installed now into constraints.txt
-	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt
+lock: setup           ## pin what is installed now into constraints.txt, and list the licences
+	@{ head -1 constraints.txt; $(BIN)/pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu//'; } > constraints.new && mv constraints.new constraints.txt
+	@$(BIN)/python docker/licences.py
 
 clean:                ## remove the virtual environment and run results
 	rm -rf $(VENV) runs build

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import binaries
+from . import binaries, preflight
 from .cluster import Cluster
 from .controlplane import ControlPlane
 from .errors import NoCluster, StartFailed
@@ -19,6 +19,7 @@ from .saved import SavedCluster
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="say what this machine lacks to run nodes with real containers")
     commands.add_parser("binaries", help="find or build what the control plane needs, and stop there")
     up = commands.add_parser("up", help="start a cluster that stays: with nodes as root, without otherwise")
     up.add_argument("--nodes", type=int, default=1, choices=range(6), metavar="0..5")
@@ -26,7 +27,9 @@ def main() -> None:
     commands.add_parser("down", help="end the cluster that `up` started")
     arguments = parser.parse_args()
     try:
-        if arguments.command == "binaries":
+        if arguments.command == "check":
+            check()
+        elif arguments.command == "binaries":
             sys.exit(find_binaries())
         elif arguments.command == "up":
             start_cluster(arguments.nodes, arguments.gpus)
@@ -34,6 +37,13 @@ def main() -> None:
             end_cluster()
     except (NoCluster, StartFailed) as error:
         sys.exit(f"no cluster: {error}")
+
+
+def check() -> None:
+    """Before `make e2e`: the reasons at once, not after ten minutes of building."""
+    found = list(preflight.lacks())
+    if found:
+        sys.exit("\n  - ".join(["this machine cannot run a cluster with real containers:", *found]))
 
 
 def find_binaries() -> int:

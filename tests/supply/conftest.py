@@ -1,0 +1,8 @@
+"""The scripts of the image builds, so that tests can ask them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "docker"))
