@@ -24,6 +24,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, PercentFormatter
 from panels import AT_A_GLANCE, ONE_JOB, STATES, Panel
 
 log = logging.getLogger("draw_dashboard")
@@ -31,6 +32,13 @@ log = logging.getLogger("draw_dashboard")
 TIMEOUT_SECONDS = 10
 COLUMNS = 3
 POINTS = 200  # per line
+UNITS = {
+    "short": EngFormatter(places=None, sep=""),
+    "s": EngFormatter("s"),
+    "bytes": EngFormatter("B"),
+    "Bps": EngFormatter("B/s"),
+    "percentunit": PercentFormatter(xmax=1),
+}
 
 
 @dataclass(frozen=True)
@@ -96,12 +104,35 @@ def draw_states(axes: Axes, lines: list[Line]) -> None:
     axes.legend(fontsize=6, loc="upper right")
 
 
-def draw_lines(axes: Axes, lines: list[Line]) -> None:
+def draw_lines(axes: Axes, lines: list[Line], unit: str = "short") -> None:
     for line in lines:
         axes.plot(line.seconds, line.values, label=line.name or "value", linewidth=1)
-    axes.set_ylim(bottom=min(0, *axes.get_ylim()))
+    axes.set_ylim(bottom=0, top=1.2 * axes.get_ylim()[1])  # the legend's place is above the lines
+    axes.yaxis.set_major_formatter(UNITS[unit])
     if 0 < len(lines) <= 12:
-        axes.legend(fontsize=6)
+        axes.legend(fontsize=6, loc="upper left", ncols=2 if len(lines) > 4 else 1)
+
+
+def draw_last_values(axes: Axes, lines: list[Line], unit: str = "short") -> None:
+    """What panels without a time axis show: each series that is still there as a bar with its last value."""
+    end = max((line.seconds[-1] for line in lines if line.seconds), default=0.0)
+    last = [line for line in lines if line.seconds and line.seconds[-1] == end]
+    bars = axes.barh([line.name for line in last], [line.values[-1] for line in last])
+    axes.bar_label(bars, [UNITS[unit](line.values[-1]) for line in last], fontsize=7, padding=3)
+    axes.margins(x=0.2)
+    axes.set_xticks([])
+
+
+def draw_panel(panel: Panel, axes: Axes, lines: list[Line]) -> None:
+    axes.set_title(panel.title, fontsize=9)
+    if panel.instant:
+        draw_last_values(axes, lines, panel.unit)
+        return
+    axes.set_xlabel("seconds", fontsize=7)
+    if panel.kind == "state-timeline":
+        draw_states(axes, lines)
+    else:
+        draw_lines(axes, lines, panel.unit)
 
 
 def draw(question: Question, panels: list[Panel], out: Path) -> list[str]:
@@ -113,9 +144,7 @@ def draw(question: Question, panels: list[Panel], out: Path) -> list[str]:
         answers = {expression: question.ask(expression, legend) for expression, legend in panel.queries}
         unanswered += [expression for expression, lines in answers.items() if not lines]
         lines = [line for answer in answers.values() for line in answer]
-        (draw_states if panel.kind == "state-timeline" else draw_lines)(axes, lines)
-        axes.set_title(panel.title, fontsize=9)
-        axes.set_xlabel("seconds", fontsize=7)
+        draw_panel(panel, axes, lines)
         axes.tick_params(labelsize=7)
     for axes in list(grid.flat)[len(panels) :]:
         axes.remove()

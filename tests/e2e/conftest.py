@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,16 +33,17 @@ def cluster() -> Iterator[Cluster]:
     Afterwards no trace of them is left.
     """
     try:
-        archives = project_images.build()
         running = Cluster(
-            nodes=2, gpus_per_node=8, node_grace_seconds=8, admission=[restricted.ADMISSION]
+            nodes=2,
+            gpus_per_node=8,
+            node_grace_seconds=8,
+            admission=[restricted.ADMISSION],
+            images=project_images.build(),
         ).start()
     except NoCluster as error:
         skip_or_fail(str(error))
         raise
     restricted.enforce(running.kubectl)
-    with ThreadPoolExecutor() as at_once:
-        list(at_once.map(lambda node: [node.import_image(archive) for archive in archives], running.nodes))
     yield running
     trace = Trace.of(running)
     running.stop()

@@ -13,6 +13,7 @@ from typing import Self
 from . import binaries
 from .controlplane import ControlPlane
 from .dns import dnsmasq_command
+from .image_store import image_store
 from .kubectl import Kubectl
 from .network import new_network
 from .node import Node
@@ -30,9 +31,12 @@ class Cluster:
         gpus_per_node: int = 8,
         node_grace_seconds: int = 40,
         admission: Sequence[str] = (),
+        images: Sequence[Path] = (),
         outlive: bool = False,
     ) -> None:
+        """`images`: archives whose images every node has from the start."""
         self.runtime = find_runtime()
+        self.store = image_store(images, self.runtime) if images else None
         self.network = new_network(f"gnnpipe-{secrets.token_hex(2)}")
         self.control_plane = ControlPlane(
             address=self.network.host,
@@ -100,7 +104,8 @@ class Cluster:
             process.stop(grace_seconds=0)
 
     def _node(self, index: int) -> Node:
-        return Node(index, self.control_plane, self.network, self.runtime, gpus=self.gpus_per_node)
+        place = (index, self.control_plane, self.network, self.runtime)
+        return Node(*place, gpus=self.gpus_per_node, store=self.store)
 
     def _start_dns(self) -> None:
         hosts = self.control_plane.folder / "hosts"

@@ -17,6 +17,7 @@ from . import binaries
 from .archive import write_busybox_archive
 from .controlplane import ControlPlane
 from .errors import StartFailed
+from .image_store import lend
 from .kubectl import KubectlError
 from .network import Network
 from .node_settings import NodeSettings
@@ -32,8 +33,16 @@ class Node:
     """One node of a cluster. `kill` and `start` again make a node that was lost and came back."""
 
     def __init__(
-        self, index: int, control_plane: ControlPlane, network: Network, runtime: Runtime, *, gpus: int = 0
+        self,
+        index: int,
+        control_plane: ControlPlane,
+        network: Network,
+        runtime: Runtime,
+        *,
+        gpus: int = 0,
+        store: Path | None = None,
     ) -> None:
+        """`store`: images that the node has from the start, see image_store."""
         self.name = f"node-{index}"
         self.address = network.node(index)
         self.control_plane = control_plane
@@ -43,6 +52,8 @@ class Node:
         self.folder = control_plane.folder / self.name
         self.processes: list[Process] = []
         self._prepare()
+        if store:
+            lend(store, self.folder / "containerd")
 
     def start(self) -> None:
         self.boot()
