@@ -65,7 +65,7 @@ def _import(archives: Sequence[Path], runtime: Runtime, root: Path) -> None:
         folder = Path(name)
         socket, settings = folder / "containerd.sock", folder / "containerd.toml"
         settings.write_text(SETTINGS.format(root=root, state=folder / "state", socket=socket))
-        command = ["unshare", "--mount", runtime.programs / "containerd", "--config", settings]
+        command = ["unshare", "--mount", f"{runtime.programs}/containerd", f"--config={settings}"]
         containerd = start("containerd", command, folder)
         try:
             await_ready(containerd, socket.exists, 60)
@@ -76,7 +76,7 @@ def _import(archives: Sequence[Path], runtime: Runtime, root: Path) -> None:
 
 
 def _ctr(runtime: Runtime, socket: Path, *arguments: str) -> None:
-    command = [runtime.programs / "ctr", "--address", socket, "--namespace", "k8s.io", *arguments]
+    command = [f"{runtime.programs}/ctr", f"--address={socket}", "--namespace=k8s.io", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise NoCluster(f"ctr {' '.join(arguments)}: {done.stderr.strip()}")
