@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from gnnpipe_trainer.checkpoint.folder import (
     MANIFEST,
+    Checkpoint,
     Damaged,
     beside,
     folder_of,
@@ -19,8 +23,10 @@ from gnnpipe_trainer.checkpoint.folder import (
     newest_whole,
     prune,
     publish,
+    read_manifest,
     verified,
 )
+from gnnpipe_trainer.checkpoint.packed import Packed
 from gnnpipe_trainer.checkpoint.parts import load_tensors, write_part
 
 NAMES = ("model.blocks.0.weight", "optimizer.blocks.0.weight.step", "history.3.way1")
@@ -37,7 +43,7 @@ def write(checkpoints: Path, epoch: int) -> Path:
     checksums = {}
     for rank in range(2):
         part = {f"{name}.of{rank}": tensor for name, tensor in tensors(epoch).items()}
-        checksums |= write_part(beside(folder), f"rank{rank}", part)
+        checksums |= write_part(beside(folder), f"rank{rank}", Packed().fill(part))
     publish(folder, {"epoch": epoch, "best": {"epoch": epoch, "accuracy": [0.25, 0.5, 0.125]}}, checksums)
     return folder
 
@@ -120,14 +126,62 @@ def test_a_manifest_of_another_format_is_not_read(two_checkpoints: Path, tmp_pat
         verified(tmp_path / "epoch-000003")
 
 
+class Intruder:
+    """Pickled, it is a call of `touch` when somebody reads it."""
+
+    def __init__(self, footprint: Path) -> None:
+        self.footprint = footprint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.footprint}",)
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp", "index.json"])
+def test_code_in_a_tampered_checkpoint_is_not_run_even_where_the_checksums_fit(
+    two_checkpoints: Path, tmp_path: Path, file: str
+) -> None:
+    folder = tmp_path / "epoch-000003"
+    shutil.copytree(folder_of(two_checkpoints, 3), folder)
+    intruder = pickle.dumps(Intruder(tmp_path / "footprint"))
+    if file.endswith(".distcp"):
+        torch.save(Intruder(tmp_path / "footprint"), folder / "rank0" / file)
+    else:
+        (folder / "rank0" / file).write_bytes(intruder)
+    checkpoint = Checkpoint(folder, read_manifest(folder))
+    with pytest.raises(Damaged, match=r"no checkpoint needs|cannot be read"):
+        load_tensors(checkpoint, lambda name: True)
+    assert not (tmp_path / "footprint").exists()
+    pickle.loads(intruder)  # the trap does work
+    assert (tmp_path / "footprint").exists()
+
+
+def test_tensors_come_back_in_their_own_dtypes_and_shapes(tmp_path: Path) -> None:
+    mixed = {
+        "model.scale": torch.rand(3, 0, 2),
+        "model.seen": torch.tensor(7),
+        "history.1.way0": torch.rand(6, 5).bfloat16(),
+        "model.weight": torch.rand(4, 3).t(),
+    }
+    packed = Packed()
+    for _ in range(2):  # the second time into the same memory
+        packed.fill({name: tensor + 1 for name, tensor in mixed.items()})
+    folder = folder_of(tmp_path, 1)
+    publish(folder, {"epoch": 1}, write_part(beside(folder), "rank0", packed))
+    loaded = load_tensors(verified(folder), lambda name: True)
+    assert loaded.keys() == mixed.keys()
+    for name, tensor in mixed.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor + 1)
+
+
 def test_half_written_checkpoints_do_not_count(tmp_path: Path) -> None:
-    write_part(beside(folder_of(tmp_path, 5)), "rank0", tensors(5))
+    write_part(beside(folder_of(tmp_path, 5)), "rank0", Packed().fill(tensors(5)))
     assert found(tmp_path) == []
 
 
 def test_a_part_that_another_machine_wrote_elsewhere_is_missed_before_it_is_needed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 5)
-    checksums = write_part(beside(folder), "rank0", tensors(5))
+    checksums = write_part(beside(folder), "rank0", Packed().fill(tensors(5)))
     with pytest.raises(FileNotFoundError, match="a folder that all ranks share"):
         publish(folder, {"epoch": 5}, checksums | {"rank1/__0_0.distcp": "0" * 64})
     assert found(tmp_path) == []

@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1  # raise when older checkpoints can no longer be read
+import xxhash
+
+FORMAT = 2  # raise when older checkpoints can no longer be read
 MANIFEST = "manifest.json"
 BESIDE = ".new"
+CHUNK_BYTES = 1 << 20
 
 
 class Damaged(Exception):
@@ -97,8 +100,12 @@ def prune(checkpoints: Path, keep: int, newest: int) -> None:
 
 
 def digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """XXH3, 128 bits: against damage it is as good as SHA-256, at an eighth of its time. It is no signature."""
+    known, chunk = xxhash.xxh3_128(), memoryview(bytearray(CHUNK_BYTES))
+    with file.open("rb", buffering=0) as stream:
+        while read := stream.readinto(chunk):
+            known.update(chunk[:read])
+    return known.hexdigest()
 
 
 def _digest_of(content: dict[str, Any]) -> str:

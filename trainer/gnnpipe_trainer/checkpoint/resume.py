@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
-from gnnpipe_trainer.checkpoint.folder import Checkpoint, found, newest_whole, unfinished
+from gnnpipe_trainer.checkpoint.folder import Checkpoint, Damaged, found, newest_whole, unfinished
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint, manifest_hash, refuse_other_job, same_cut
 from gnnpipe_trainer.checkpoint.parts import load_tensors
 from gnnpipe_trainer.checkpoint.state import TrainingState
@@ -71,7 +71,13 @@ class Start:
         accuracy = content["best"]["accuracy"]
         state.best.epoch = content["best"]["epoch"]
         state.best.accuracy = None if accuracy is None else Accuracy(*accuracy)
-        state.restore(partial(load_tensors, self.checkpoint), self.epoch, self.history_fits)
+        try:
+            state.restore(partial(load_tensors, self.checkpoint), self.epoch, self.history_fits)
+        except Damaged as damage:  # with the right checksums: not by accident
+            raise BadCheckpoint(
+                f"{self.checkpoint.folder} was changed by hand ({damage}). "
+                "Remove it to go back to the one before, or start over with --fresh"
+            ) from damage
         reporter.begin(content["seconds"], content["line"])
 
     def announce(self, scratch: Path) -> None:

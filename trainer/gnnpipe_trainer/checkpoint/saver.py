@@ -19,12 +19,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.distributed_c10d import Store
 
 from gnnpipe_api.job import CheckpointSpec
 from gnnpipe_trainer.checkpoint.folder import beside, folder_of, prune, publish
+from gnnpipe_trainer.checkpoint.packed import Packed
 from gnnpipe_trainer.checkpoint.parts import write_part
 from gnnpipe_trainer.pipeline.topology import Topology
 
@@ -51,11 +51,11 @@ class Saver:
     def is_due(self, epoch: int) -> bool:
         return (epoch + 1) % self.spec.every_epochs == 0
 
-    def save(self, epoch: int, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-        """Start writing. The tensors must stay as they are until the next `wait`."""
+    def save(self, epoch: int, packed: Packed, content: dict[str, Any]) -> None:
+        """Start writing. The copies must stay as they are until the next `wait`."""
         self.wait()
         self._thread = threading.Thread(
-            target=self._write, args=(epoch, tensors, content), name="checkpoint", daemon=True
+            target=self._write, args=(epoch, packed, content), name="checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -65,13 +65,13 @@ class Saver:
             self._thread.join()
             self._thread = None
 
-    def _write(self, epoch: int, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
+    def _write(self, epoch: int, packed: Packed, content: dict[str, Any]) -> None:
         _let_training_go_first()
         start = time.perf_counter()
         folder = folder_of(self.checkpoints, epoch)
         done: dict[str, Any] = {"files": {}, "error": None}
         try:
-            done["files"] = write_part(beside(folder), f"rank{self.topology.rank}", tensors)
+            done["files"] = write_part(beside(folder), f"rank{self.topology.rank}", packed)
         except (Exception, CheckpointException) as error:  # torch's is no Exception
             done["error"] = _reason(error)
         try:

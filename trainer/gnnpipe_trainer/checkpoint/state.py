@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
+from gnnpipe_trainer.checkpoint.packed import HISTORY, Packed
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.weights import Best, parameter_names, stage_state
@@ -25,16 +26,11 @@ class TrainingState:
 
     def __init__(self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best) -> None:
         self.engine, self.optimizer, self.best = engine, optimizer, best
-        self._copies: dict[str, Tensor] = {}
+        self._packed = Packed()
 
-    def copies(self) -> dict[str, Tensor]:
+    def copies(self) -> Packed:
         """Copies on the CPU that stay as they are while training goes on, until the next call."""
-        names = self._tensors()
-        for name, tensor in names.items():
-            if name not in self._copies:
-                self._copies[name] = torch.empty_like(tensor, device="cpu")
-            self._copies[name].copy_(tensor.detach())
-        return {name: self._copies[name] for name in names}
+        return self._packed.fill(self._tensors())
 
     def begin(self) -> None:
         """Nothing is done yet: history starts from an exact pass, unless the manifest says otherwise."""
@@ -104,7 +100,7 @@ class TrainingState:
         ]
 
     def _history_name(self, block: int) -> str:
-        return f"history.{block}.way{self.engine.topology.way}"
+        return f"{HISTORY}.{block}.way{self.engine.topology.way}"
 
 
 def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:
