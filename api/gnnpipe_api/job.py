@@ -16,7 +16,14 @@ from gnnpipe_api.part import Part
 from gnnpipe_api.problems import shown
 from gnnpipe_api.spec_cluster import CheckpointSpec, RunPolicy, SchedulingSpec, WorkerSpec
 from gnnpipe_api.spec_graph import GraphSpec, GraphVolume, Volume
-from gnnpipe_api.spec_model import BUILT_IN_MODELS, EarlyStopping, ModelCode, ModelSpec, TrainingSpec
+from gnnpipe_api.spec_model import (
+    BUILT_IN_MODELS,
+    Divergence,
+    EarlyStopping,
+    ModelCode,
+    ModelSpec,
+    TrainingSpec,
+)
 from gnnpipe_api.spec_parallelism import HistorySpec, ParallelismSpec
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "NAME_PATTERN",
     "CheckpointSpec",
+    "Divergence",
     "EarlyStopping",
     "GNNPipeJob",
     "GraphSpec",

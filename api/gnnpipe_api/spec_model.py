@@ -72,6 +72,20 @@ class EarlyStopping(Part):
     """Number of epochs without a better validation accuracy after which training stops."""
 
 
+class Divergence(Part):
+    """What to do when training diverges: the loss is no number, or has risen far over its best."""
+
+    action: Literal["warn", "rollback", "fail"] = "warn"
+    """warn: say so and go on. rollback: go back to the last good checkpoint and train on with half the
+    learning rate and a calmer history. fail: end the job. A loss that is no number never goes on: warn
+    then ends the job too."""
+    tolerance: Annotated[float, Field(gt=0)] = 0.5
+    """Share of the loss's fall since the first epoch that may be lost again, as a mean over 10 epochs,
+    before training counts as diverging."""
+    max_rollbacks: Count = 3
+    """Action rollback: after so many the job fails."""
+
+
 class TrainingSpec(Part):
     """How the model is trained."""
 
@@ -83,6 +97,9 @@ class TrainingSpec(Part):
     """Step size of the optimizer."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of the optimizer."""
+    block_weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Weight decay of the layers that are cut into stages, where it differs from that of the dense layers
+    before and after them, as GCNII's authors have it. Left out: weightDecay."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of sgd; the other optimizers do not take it."""
     seed: int = 0
@@ -95,6 +112,8 @@ class TrainingSpec(Part):
     early_stopping: EarlyStopping | None = None
     """Stop before the last epoch when validation accuracy no longer rises. Left out, all epochs are
     run."""
+    divergence: Divergence = Field(default_factory=Divergence)
+    """What to do when training diverges."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. auto takes a GPU where there is one; on Kubernetes auto and cuda ask for one GPU
     per rank, cpu asks for none."""

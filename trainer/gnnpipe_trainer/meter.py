@@ -46,20 +46,23 @@ class Figures:
     received_bytes: dict[str, int] = field(default_factory=dict)
     memory_bytes: float | None = None
     drift: float | None = None
+    block_drifts: dict[str, float] = field(default_factory=dict)  # by block of the whole model
     checkpoint_seconds: float | None = None
     accuracy: dict[str, float] | None = None
     # Of the whole job; known to rank 0 only, one epoch late.
     loss: float | None = None
     bytes_per_epoch: dict[str, int] | None = None
     bubble: float | None = None
+    stale_share: float | None = None
+    oscillation: float | None = None
 
 
 class Meter:
     """Collects and hands over. Without a folder it only collects."""
 
-    def __init__(self, topology: Topology, epochs: int, folder: Path | None) -> None:
+    def __init__(self, topology: Topology, epochs: int, folder: Path | None, first_block: int = 0) -> None:
         self.figures = Figures(topology.rank, topology.stage)
-        self._epochs, self._folder = epochs, folder
+        self._epochs, self._folder, self._first_block = epochs, folder, first_block
         self._seconds: deque[float] = deque(maxlen=RECENT_EPOCHS)
         self._idle: deque[float] = deque(maxlen=RECENT_EPOCHS)
         self._ends: deque[float] = deque(
@@ -69,10 +72,10 @@ class Meter:
         self._written = float("-inf")
 
     @staticmethod
-    def here(topology: Topology, epochs: int) -> Meter:
+    def here(topology: Topology, epochs: int, first_block: int) -> Meter:
         """The meter of this process; its figures go where the environment says, if it does."""
         named = os.environ.get(ENV_METER)
-        return Meter(topology, epochs, Path(named) if named else None)
+        return Meter(topology, epochs, Path(named) if named else None, first_block)
 
     def epoch(self, epoch: int, times: EpochTimes, report: RankReport, line: dict[str, Any] | None) -> None:
         """An epoch is done. `line` is what rank 0 last wrote to epochs.jsonl."""
@@ -83,6 +86,11 @@ class Meter:
         figures.memory_bytes = report.memory_bytes
         if report.drift_magnitude > 0:
             figures.drift = (report.drift_difference / report.drift_magnitude) ** 0.5
+        figures.block_drifts = {
+            str(self._first_block + block): drift
+            for block, drift in enumerate(report.staleness.block_drifts)
+            if drift is not None
+        }
         for reason, seconds in traffic.idle_seconds.items():
             _add(figures.idle_seconds, reason, seconds)
         for kind, seconds in traffic.wait_seconds.items():
@@ -126,6 +134,8 @@ class Meter:
         self.figures.loss = line["loss"]
         self.figures.bytes_per_epoch = line["bytes"]
         self.figures.bubble = statistics.median(self._idle)
+        self.figures.stale_share = line.get("staleShare")
+        self.figures.oscillation = line.get("oscillation")
 
     def _hand_over(self, now: bool = False) -> None:
         if self._folder is None or not (now or time.monotonic() - self._written >= WRITE_EVERY_SECONDS):

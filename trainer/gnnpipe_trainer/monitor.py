@@ -91,6 +91,8 @@ class Monitor:
             "bytesPerEpoch": first.bytes_per_epoch,
             "bubble": {"measured": first.bubble, "ideal": self.ideal_bubble},
             "drift": _finite(first.drift),
+            "staleShare": first.stale_share,
+            "oscillation": first.oscillation,
             "memoryBytes": [rank.memory_bytes for rank in ranks],
         }
         return told
@@ -129,7 +131,18 @@ class _Series(Collector):
             "comm_wait_seconds", "Seconds spent waiting for the wire.", lambda r: r.wait_seconds, "kind"
         )
         yield self._gauge(
-            "history_drift", "Relative distance of fresh from historical embeddings.", lambda r: r.drift
+            "history_drift",
+            "Relative distance of fresh from historical embeddings, by block of the model.",
+            lambda r: r.block_drifts,
+            split="block",
+        )
+        yield self._gauge(
+            "stale_share", "Share of the edge weight read from history; on rank 0.", lambda r: r.stale_share
+        )
+        yield self._gauge(
+            "gradient_oscillation",
+            "Lowest autocorrelation of the gradient, 4 to 8 epochs apart; on rank 0.",
+            lambda r: r.oscillation,
         )
         yield self._gauge(
             "checkpoint_seconds", "Seconds that the last checkpoint took.", lambda r: r.checkpoint_seconds

@@ -12,7 +12,7 @@ import os
 import resource
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from gnnpipe_trainer.pipeline.engine import Engine, EpochTimes
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import GRADIENT, GRAPH, PIPELINE
+from gnnpipe_trainer.staleness.figures import JobStaleness, RankStaleness
 
 if TYPE_CHECKING:
     from gnnpipe_trainer.weights import Best
@@ -56,10 +57,10 @@ class RankReport:
     memory_bytes: float
     drift_difference: float  # squared norms, summed over blocks
     drift_magnitude: float
+    staleness: RankStaleness = field(default_factory=RankStaleness)
 
     @staticmethod
-    def of(engine: Engine, times: EpochTimes, seconds: float) -> RankReport:
-        drifts = [g.history.take_drift() for g in engine.stage.gathers if g.history is not None]
+    def of(engine: Engine, times: EpochTimes, seconds: float, staleness: RankStaleness) -> RankReport:
         sent = times.traffic.sent
         return RankReport(
             times.loss,
@@ -69,9 +70,25 @@ class RankReport:
             sent[GRAPH],
             sent[GRADIENT],
             peak_memory_bytes(engine.device),
-            sum(d for d, _ in drifts),
-            sum(m for _, m in drifts),
+            sum(difference for difference, _ in staleness.drifts),
+            sum(magnitude for _, magnitude in staleness.drifts),
+            staleness,
         )
+
+    def numbers(self) -> list[float]:
+        """All but what is told of staleness, in order."""
+        return list(astuple(self)[:_NUMBERS])
+
+    def row(self, blocks: int) -> list[float]:
+        """As it is sent, with room for so many blocks; ranks may have fewer."""
+        return [*self.numbers(), *self.staleness.row(blocks)]
+
+    @staticmethod
+    def of_row(row: list[float], blocks: int) -> RankReport:
+        return RankReport(*row[:_NUMBERS], RankStaleness.of_row(row[_NUMBERS:], blocks))
+
+
+_NUMBERS = 9  # fields of a RankReport before its staleness
 
 
 class Reporter:
@@ -84,6 +101,10 @@ class Reporter:
         self._line: dict[str, Any] = {}
         self._lines: list[dict[str, Any]] = []
         self._started = time.time()
+        self._blocks = max(plan.layers_per_stage)
+        self.staleness = JobStaleness(job, plan)
+        self._notes: list[str] = []
+        self._began = False
 
     @property
     def seconds(self) -> float:
@@ -97,7 +118,9 @@ class Reporter:
 
     def begin(self, seconds_before: float = 0.0, last_line: dict[str, Any] | None = None) -> None:
         """Take up the lines of the epochs that are done, up to `last_line`; later ones will be written again."""
-        self._started -= seconds_before
+        if not self._began:  # later on it only goes back, and the clock does not
+            self._started -= seconds_before
+        self._began = True
         if not self._writes:
             return
         path = self.out / "epochs.jsonl"
@@ -118,11 +141,17 @@ class Reporter:
     def epoch(self, epoch: int, report: RankReport) -> None:
         """Hand in this rank's numbers; they are written after the next epoch."""
         self._settle()
-        mine = torch.tensor(list(asdict(report).values()), dtype=torch.float64)
+        mine = torch.tensor(report.row(self._blocks), dtype=torch.float64)
         gathered = [torch.empty_like(mine) for _ in range(self.topology.world)] if self._writes else []
         work = dist.gather(mine, gathered if self._writes else None, 0, group=self.control, async_op=True)
         assert work is not None
         self._pending = (epoch, work, mine, gathered)
+
+    def note(self, sentence: str) -> None:
+        """Something a person should read: in the log now, and in the next line that is written."""
+        if self._writes:
+            log.warning("%s", sentence)
+            self._notes.append(sentence)
 
     def evaluated(self, epoch: int, accuracy: Accuracy) -> None:
         self._settle(accuracy)
@@ -149,7 +178,7 @@ class Reporter:
         work.wait()
         if not self._writes:
             return
-        self._ranks = [RankReport(*row.tolist()) for row in gathered]
+        self._ranks = [RankReport.of_row(row.tolist(), self._blocks) for row in gathered]
         line = self._make_line(epoch, accuracy)
         self._lines.append(line)
         try:
@@ -162,8 +191,7 @@ class Reporter:
 
     def _make_line(self, epoch: int, accuracy: Accuracy | None) -> dict[str, Any]:
         ranks = self._ranks
-        total = [sum(column) for column in zip(*(asdict(r).values() for r in ranks), strict=True)]
-        summed = RankReport(*total)
+        summed = RankReport(*(sum(column) for column in zip(*(r.numbers() for r in ranks), strict=True)))
         moved = [int(summed.pipeline_bytes), int(summed.graph_bytes), int(summed.gradient_bytes)]
         line: dict[str, Any] = {
             "epoch": epoch,
@@ -175,6 +203,10 @@ class Reporter:
         }
         if summed.drift_magnitude > 0:
             line["drift"] = (summed.drift_difference / summed.drift_magnitude) ** 0.5
+        line |= self.staleness.line([rank.staleness for rank in ranks], self.note)
+        if self._notes:
+            line["warning"] = ". ".join(self._notes)
+            self._notes = []
         if accuracy is not None:
             line["accuracy"] = asdict(accuracy)
         return line

@@ -19,8 +19,8 @@ from rich.filesize import decimal
 
 from gnnpipe_trainer.draw import SAME_FILE, figure_of
 from gnnpipe_trainer.pipeline.schedule import slot_count
+from gnnpipe_trainer.planning.simulate import play
 from gnnpipe_trainer.report import KINDS
-from gnnpipe_trainer.timeline import play
 from gnnpipe_trainer.view import duration, percent
 
 log = logging.getLogger("gnnpipe")
@@ -134,7 +134,8 @@ def _charts(lines: list[Line], result: dict[str, Any]) -> list[str]:
         ("Milliseconds per epoch", lambda chart: _milliseconds(chart, lines)),
         ("Bytes sent per epoch", lambda chart: _bytes(chart, lines)),
         ("Bubble: share of time waited", lambda chart: _bubble(chart, lines, result)),
-        ("Drift of history", lambda chart: _one(chart, lines, "drift")),
+        ("Drift of history", lambda chart: _drift(chart, lines)),
+        ("Staleness", lambda chart: _staleness(chart, lines)),
     ]
     return [_chart(title, draw) for title, draw in drawn]
 
@@ -212,6 +213,31 @@ def _bubble(chart: Any, lines: list[Line], result: dict[str, Any]) -> None:
         )
     chart.set_ylim(0, 130)
     chart.set_yticks(range(0, 101, 20))
+
+
+def _drift(chart: Any, lines: list[Line]) -> None:
+    known = [line for line in lines if any(d is not None for d in line.get("driftPerBlock") or [])]
+    if known:
+        ranges = [[d for d in line["driftPerBlock"] if d is not None] for line in known]
+        lowest, highest = [min(r) for r in ranges], [max(r) for r in ranges]
+        chart.fill_between(
+            [line["epoch"] for line in known], lowest, highest, color=PALE, label="over blocks"
+        )
+    _one(chart, lines, "drift")
+    if known:
+        chart.set_ylim(0, 1.3 * max(highest))
+
+
+def _staleness(chart: Any, lines: list[Line]) -> None:
+    """Share of edges that read history, and whether gradients swing."""
+    named = {"staleShare": ("read from history", BLUE), "oscillation": ("gradient autocorrelation", ORANGE)}
+    for name, (label, colour) in named.items():
+        points = [(line["epoch"], line[name]) for line in lines if line.get(name) is not None]
+        if points:
+            chart.plot(*zip(*points, strict=True), color=colour, linewidth=1.5, label=label)
+    chart.axhline(0, color="#bbbbbb", linewidth=1)
+    chart.set_ylim(-1, 1.6)
+    chart.set_yticks([-1, -0.5, 0, 0.5, 1])
 
 
 def _pictures(out: Path, result: dict[str, Any]) -> list[str]:

@@ -185,11 +185,15 @@ def await_start(scratch: Path, agent: subprocess.Popen[bytes]) -> dict[str, Any]
 
 def follow(path: Path, agent: subprocess.Popen[bytes], first_epoch: int = 0) -> Iterator[dict[str, Any]]:
     """Lines of epochs.jsonl from an epoch on, as they are written, until the agent has ended."""
-    position = 0
+    position, known = 0, 0
     while True:
         ended = agent.poll() is not None
         if path.exists():
             with path.open() as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if known and inode != known:  # written anew: training went back to a checkpoint
+                    position = 0
+                known = inode
                 file.seek(position)
                 while (line := file.readline()).endswith("\n"):
                     position = file.tell()

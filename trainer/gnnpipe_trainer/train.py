@@ -5,8 +5,10 @@ manifest -> graph -> model -> engine -> [epoch, step, evaluate] -> report. Every
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -15,7 +17,8 @@ from torch import nn
 
 from gnnpipe_api.job import GNNPipeJob, TrainingSpec
 from gnnpipe_api.plan import make_plan
-from gnnpipe_trainer.checkpoint.resume import Identity, agree_on_start
+from gnnpipe_trainer.checkpoint.folder import folder_of
+from gnnpipe_trainer.checkpoint.resume import Identity, Start, agree_on_start
 from gnnpipe_trainer.checkpoint.saver import Saver
 from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.cutting import agree_on_cut
@@ -26,9 +29,13 @@ from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
+from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
+from gnnpipe_trainer.staleness.advice import stability_notice
+from gnnpipe_trainer.staleness.figures import StalenessProbe
+from gnnpipe_trainer.staleness.guard import DivergenceWatch, Verdict
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
@@ -46,21 +53,24 @@ def train(
     training = job.spec.training
     rank = Rank(job, out, manifest_folder, graph_is_there)
     start = agree_on_start(rank.identity, rank.saver.checkpoints, rank.groups.control)
-    start.apply(rank.state, rank.reporter)
+    epoch = rank.begin(start)
     if rank.topology.rank == 0:
         start.announce(scratch)
     vote = StopVote(rank.groups.control, (scratch / STOP).exists)
     stopped = vote.stop_now()
-    for epoch in range(start.epoch, training.epochs):
-        if stopped or gave_up(training, epoch - 1, rank.best):
-            break
+    while epoch < training.epochs and not stopped and not gave_up(training, epoch - 1, rank.best):
         rank.train_epoch(epoch)
         if is_evaluated(epoch, training):
             rank.evaluate(epoch)
         ends = epoch + 1 == training.epochs or gave_up(training, epoch, rank.best)
         stopped = vote.stop_after_epoch() and not ends
-        if rank.saver.is_due(epoch) or ends or stopped:
+        due = rank.saver.is_due(epoch) or ends or stopped
+        if (verdict := rank.verdict(wait=due)) and rank.must_go_back(verdict):
+            epoch = rank.go_back(verdict)
+            continue
+        if due and (rank.watch.at_ease or ends or stopped):
             rank.save(epoch)
+        epoch += 1
     vote.close()
     rank.close(stopped)
     return not stopped
@@ -84,24 +94,95 @@ class Rank:
         self.plan = agree_on_cut(plan, self.model, shard, out / "checkpoints", self.groups.control)
         self.engine = Engine(job, self.plan, graph, self.model, topology, self.groups, device, shard)
         self.engine.traffic.recorder = recorder_here(topology.rank)
-        self.optimizer = make_optimizer(training, self.engine.parameters)
+        self.optimizer = make_optimizer(training, self.engine.parameters, self.model.blocks)
         self.best = Best(stage_state(self.engine, topology.stage))
         self.reporter = Reporter(job, self.plan, topology, self.groups.control, out)
-        self.meter = Meter.here(topology, training.epochs)
+        self.meter = Meter.here(topology, training.epochs, self.plan.first_layer(topology.stage))
+        self.probe = StalenessProbe(self.engine)
         self.identity = Identity(
             job, self.plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash
         )
         self.state = TrainingState(self.engine, self.optimizer, self.best)
         self.saver = Saver(out / "checkpoints", job.spec.checkpoint, topology, job_store())
+        self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
+        self.job, self.manifest_folder = job, manifest_folder
+        self._verdict: Verdict | None = None
+        self._began = 0
+
+    def begin(self, start: Start) -> int:
+        """Come to where training starts, or goes back to; the epoch to go on with."""
+        start.apply(self.state, self.reporter)
+        content = {} if start.checkpoint is None else start.checkpoint.content
+        self.reporter.staleness.restore(content.get("staleness"))
+        self.watch.restore(content.get("divergence"))
+        if self.watch.rollbacks:
+            self.watch.calm(self.optimizer, self.histories)
+        elif start.epoch == 0:
+            notice = stability_notice(self.job, self.probe.expected_share(self.groups.control))
+            if notice is not None:
+                self.reporter.note(notice)
+        self._began = start.epoch
+        return start.epoch
+
+    @property
+    def histories(self) -> list[History]:
+        return [gather.history for gather in self.engine.stage.gathers if gather.history is not None]
 
     def train_epoch(self, epoch: int) -> None:
         start = time.perf_counter()
         times = self.engine.train_epoch(epoch)
+        staleness = self.probe.take(epoch)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        report = RankReport.of(self.engine, times, time.perf_counter() - start)
+        report = RankReport.of(self.engine, times, time.perf_counter() - start, staleness)
         self.reporter.epoch(epoch, report)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
+        self._verdict = self.watch.after_epoch(epoch, times.loss)
+
+    def verdict(self, wait: bool) -> Verdict | None:
+        """On the epoch before the last; with `wait` on the last one too, so that no checkpoint is unjudged."""
+        return self._verdict or (self.watch.settle() if wait else None)
+
+    def must_go_back(self, verdict: Verdict) -> bool:
+        """Tell of it. Raises Diverged where training must not go on."""
+        before = self.watch.rollbacks
+        sentence = self.watch.judge(verdict)
+        goes_back = self.watch.rollbacks > before
+        if sentence is not None and not goes_back:
+            self.reporter.note(sentence)
+        return goes_back
+
+    def go_back(self, verdict: Verdict) -> int:
+        """To the last good checkpoint, or to the very start, with calmer settings; the epoch to go on with."""
+        self.saver.wait()
+        self.reporter.settle()
+        if not verdict.finite and verdict.epoch == self._began and self.topology.rank == 0:
+            shutil.rmtree(
+                folder_of(self.saver.checkpoints, self._began - 1), ignore_errors=True
+            )  # spoilt already
+        start = agree_on_start(self.identity, self.saver.checkpoints, self.groups.control)
+        if start.checkpoint is None:
+            self._forget()
+        self.begin(start)
+        settings = self.watch.calm(self.optimizer, self.histories)
+        said = f"Training diverged: {verdict.reason}. It goes on from epoch {start.epoch} with {settings}"
+        self.reporter.note(said)
+        return start.epoch
+
+    @torch.no_grad()
+    def _forget(self) -> None:
+        """Back to the weights that the seed gives, as if nothing had been learned."""
+        torch.manual_seed(self.job.spec.training.seed)
+        graph = self.engine.shard.graph
+        model = build_model(self.job.spec.model, graph.num_features, graph.num_classes, self.manifest_folder)
+        first = model.state_dict()
+        for name, tensor in stage_state(self.engine, self.topology.stage).items():
+            tensor.copy_(first[name])
+        self.optimizer.state.clear()
+        self.best.forget()
+        for history in self.histories:
+            history.resume_at(0)
+            history.live.zero_()
 
     def evaluate(self, epoch: int) -> None:
         accuracy = evaluate(self.engine, self.groups.control)
@@ -115,6 +196,7 @@ class Rank:
         self.saver.wait()
         self.meter.checkpointed(self.saver.counts.seconds)
         content = self.identity.content(epoch, self.best, self.reporter)
+        content |= {"staleness": self.reporter.staleness.saved(), "divergence": self.watch.saved()}
         self.saver.save(epoch, self.state.copies(), content)
 
     def close(self, stopped: bool) -> None:
@@ -163,12 +245,19 @@ def pick_device(training: TrainingSpec) -> torch.device:
     return device
 
 
-def make_optimizer(training: TrainingSpec, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Each rank steps its own stage's weights: they live nowhere else."""
+def make_optimizer(
+    training: TrainingSpec, parameters: list[nn.Parameter], blocks: nn.Module | None = None
+) -> torch.optim.Optimizer:
+    """Each rank steps its own stage's weights: they live nowhere else. `blocks` may have a decay of their own."""
     rate, decay = training.learning_rate, training.weight_decay
-    if not parameters:
-        parameters = [nn.Parameter(torch.zeros(0))]
+    in_blocks = set() if blocks is None else {id(parameter) for parameter in blocks.parameters()}
+    own_decay = decay if training.block_weight_decay is None else training.block_weight_decay
+    # One after another, never sorted by decay: a checkpoint knows parameters by their order.
+    groups = [
+        {"params": list(some), "weight_decay": own_decay if inside else decay}
+        for inside, some in groupby(parameters, lambda parameter: id(parameter) in in_blocks)
+    ] or [{"params": [nn.Parameter(torch.zeros(0))]}]
     if training.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=training.momentum)
+        return torch.optim.SGD(groups, lr=rate, weight_decay=decay, momentum=training.momentum)
     kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=rate, weight_decay=decay)
+    return kind(groups, lr=rate, weight_decay=decay)

@@ -52,6 +52,8 @@ class LiveView:
         self._record = record
         self._seconds.append(record["seconds"])
         self._accuracy = record.get("accuracy") or self._accuracy
+        if record.get("warning"):
+            self.note(record["warning"])
         if self._live is not None:
             self._live.update(self._block())
         elif record.get("accuracy"):

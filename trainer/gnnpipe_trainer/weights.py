@@ -28,6 +28,9 @@ class Best:
             kept.copy_(self._state[name])
         return True
 
+    def forget(self) -> None:
+        self.epoch, self.accuracy = -1, None
+
     def restore(self) -> None:
         for name, kept in self.weights.items():
             self._state[name].copy_(kept)

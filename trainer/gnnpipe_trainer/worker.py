@@ -30,13 +30,12 @@ from gnnpipe_trainer.endings import (
 from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.staleness.guard import Diverged
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.train import train
 from gnnpipe_trainer.watchdog import Watchdog, name_of
 
 log = logging.getLogger("gnnpipe")
-
-LOST_PEER_PATIENCE_SECONDS = 3.0  # time for the agent to see the rank that really died, and to end this one
 
 
 def main(arguments_given: Sequence[str] | None = None) -> int:
@@ -53,13 +52,14 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
         plan = make_plan(job)
         topology = Topology(plan.stages, plan.ways, dist.get_rank())
         watchdog = Watchdog(job_store(), topology, job.spec.training.stall_timeout_seconds, scratch)
-        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.start)
+        watchdog.start()
+        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.graph_is_there)
         watchdog.stop()
         dist.destroy_process_group()
         if not finished:
             (scratch / STOPPED).touch()
         return ExitCode.DONE
-    except (BadGraph, BadModel, BadCheckpoint) as mistake:
+    except (BadGraph, BadModel, BadCheckpoint, Diverged) as mistake:  # again would end the same way
         return _fail(scratch, ExitCode.INVALID, str(mistake))
     except dist.DistError as error:  # raised by torch.distributed: a peer went away or did not answer
         return _lost_peer(scratch, error, watchdog)
@@ -94,7 +94,7 @@ def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> in
     log.warning("Lost another rank: %s", str(error).splitlines()[0])
     if watchdog is None:
         return _fail(scratch, LOST_PEER_EXIT, "lost the connection to another rank")
-    silent = watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
+    silent = watchdog.silent_ranks()
     known = watchdog.verdict()
     if known:  # the connection was lost because another rank had acted on it
         known.leave_in(scratch)

@@ -22,6 +22,7 @@ from gnnpipe_trainer.pipeline.engine import EpochTimes
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Traffic
 from gnnpipe_trainer.report import Accuracy, RankReport
+from gnnpipe_trainer.staleness.figures import RankStaleness
 
 DESIGN = {
     "gnnpipe_epoch",
@@ -33,6 +34,8 @@ DESIGN = {
     "gnnpipe_comm_bytes_total",
     "gnnpipe_comm_wait_seconds_total",
     "gnnpipe_history_drift",
+    "gnnpipe_stale_share",
+    "gnnpipe_gradient_oscillation",
     "gnnpipe_checkpoint_seconds",
     "gnnpipe_memory_bytes",
 }
@@ -41,7 +44,10 @@ LINE = {
     "loss": 0.5,
     "bytes": {"pipeline": 10, "graph": 4, "gradient": 2, "total": 16},
     "idle": [0.2, 0.4],
+    "staleShare": 0.3,
+    "oscillation": -0.1,
 }
+OF_THE_JOB = {"gnnpipe_loss", "gnnpipe_stale_share", "gnnpipe_gradient_oscillation"}  # known to rank 0
 
 
 def _train(meter: Meter, epochs: int, line: dict[str, Any] | None = None) -> None:
@@ -53,7 +59,8 @@ def _train(meter: Meter, epochs: int, line: dict[str, Any] | None = None) -> Non
             wait_seconds={"pipeline": 0.4, "graph": 0.1},
             idle_seconds={"forward": 0.2, "backward": 0.1},
         )
-        report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, 0.01, 1.0)
+        staleness = RankStaleness(drifts=((0.0, 0.0), (0.01, 1.0)))  # the first block keeps no history
+        report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, 0.01, 1.0, staleness)
         meter.checkpointed(0.25)
         meter.epoch(epoch, EpochTimes(0.5, 1.0, traffic), report, line)
     meter.evaluated(Accuracy(0.9, 0.8, 0.7), line)
@@ -106,7 +113,7 @@ def test_metrics_hold_every_series_of_the_design_for_every_rank_of_the_pod(
         _train(Meter(Topology(2, 2, rank), 10, tmp_path), 3, LINE if rank == 0 else None)
     samples = _samples(_get(server, "/metrics"))
     assert {name for name, rank, _ in samples if rank == "0"} == DESIGN
-    assert {name for name, rank, _ in samples if rank == "1"} == DESIGN - {"gnnpipe_loss"}
+    assert {name for name, rank, _ in samples if rank == "1"} == DESIGN - OF_THE_JOB
 
 
 def test_every_series_has_its_line_in_the_docs() -> None:
@@ -127,7 +134,9 @@ def test_seconds_and_bytes_add_up_over_the_epochs(server: Server, tmp_path: Path
         ("gnnpipe_comm_bytes_total", ("pipeline", "sent")): 400,
         ("gnnpipe_comm_bytes_total", ("pipeline", "received")): 240,
         ("gnnpipe_accuracy", ("test",)): 0.7,
-        ("gnnpipe_history_drift", ()): 0.1,
+        ("gnnpipe_history_drift", ("1",)): 0.1,
+        ("gnnpipe_stale_share", ()): 0.3,
+        ("gnnpipe_gradient_oscillation", ()): -0.1,
         ("gnnpipe_checkpoint_seconds", ()): 0.25,
         ("gnnpipe_memory_bytes", ()): 4096,
     }

@@ -14,7 +14,15 @@ from gnnpipe_trainer.cli import main
 from gnnpipe_trainer.report_page import write_page
 from gnnpipe_trainer.view import percent
 
-TITLES = ["Loss", "Accuracy", "Milliseconds per epoch", "Bytes sent per epoch", "Bubble", "Drift of history"]
+TITLES = [
+    "Loss",
+    "Accuracy",
+    "Milliseconds per epoch",
+    "Bytes sent per epoch",
+    "Bubble",
+    "Drift of history",
+    "Staleness",
+]
 
 
 def test_report_draws_the_course_of_a_run_on_a_page(

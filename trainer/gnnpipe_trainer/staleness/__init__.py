@@ -1,0 +1,1 @@
+"""What history does to training: measured, told, and kept from doing harm."""
