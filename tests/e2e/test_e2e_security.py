@@ -14,7 +14,7 @@ def test_code_in_a_job_is_nobody_holds_no_token_and_cannot_write_to_its_root(
     installation: Installation, jobs: Jobs, steady: Steady
 ) -> None:
     jobs.apply(steady.manifest)
-    jobs.until_phase(NAME, "Running")
+    jobs.until_checkpoint(NAME)
     for pod in (*jobs.pods(NAME).values(), installation.operator_pod()):
         assert pod["metadata"]["annotations"]["kubernetes.io/psp"] == restricted.NAME
     look = f"id -u; test -e {TOKEN} || echo no token; touch /app/x 2>&1; grep CapEff /proc/self/status"
@@ -28,6 +28,6 @@ def test_code_in_a_job_is_nobody_holds_no_token_and_cannot_write_to_its_root(
 
 def test_a_job_that_wants_to_be_root_is_refused_and_says_so(jobs: Jobs, steady: Steady) -> None:
     jobs.apply(steady.with_template(securityContext={"runAsUser": 0, "runAsNonRoot": False}))
-    jobs.until("it is told", lambda: "root" in (jobs.status(NAME).get("message") or ""), 60)
+    jobs.until("it is told", lambda: "runAsNonRoot" in (jobs.status(NAME).get("message") or ""), 60)
     assert jobs.condition(NAME, "Running")["reason"] == "PodRefused"
     assert jobs.pods(NAME) == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -114,6 +115,8 @@ def bench(given: argparse.Namespace) -> int:
 
 def worker(given: argparse.Namespace) -> int:
     """A pod's main process: trains as the stage that its environment says."""
+    # Imports take seconds, and the kernel spares a container's first process every signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(ExitCode.PREEMPTED))
     pod = import_module("gnnpipe_trainer.worker_pod")
     return int(pod.main())
 
