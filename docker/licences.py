@@ -13,12 +13,13 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from requirements import requirements
 from sbom import licence
 
 log = logging.getLogger("licences")
-PROJECT = "gnnpipe"
+ROOT = Path(__file__).parents[1]
 IMAGES = ("operator", "trainer")
-PAGE = Path(__file__).parents[1] / "docs/licences.md"
+PAGE = ROOT / "docs/licences.md"
 
 # Those that let anybody ship the images, open or not. MPL covers changed files of the package itself only.
 WELCOME = frozenset(
@@ -62,18 +63,18 @@ def unwelcome(expression: str) -> list[str]:
 def needed(extra: str) -> set[str]:
     """Canonical names of all packages that `pip install gnnpipe[extra]` brings, but for gnnpipe itself."""
     found: set[str] = set()
-    open_ends = {(PROJECT, frozenset({extra}))}
-    while open_ends:
-        name, extras = open_ends.pop()
+    todo = [Requirement(line) for line in requirements(ROOT / "pyproject.toml", extra)]
+    while todo:
+        wanted = todo.pop()
+        name = canonicalize_name(wanted.name)
+        if name in found:
+            continue
+        found.add(name)
         for line in distribution(name).requires or []:
-            wanted = Requirement(line)
-            marker = wanted.marker
-            if marker and not any(marker.evaluate({"extra": each}) for each in extras or {""}):
-                continue
-            key = canonicalize_name(wanted.name)
-            if key not in found:
-                found.add(key)
-                open_ends.add((key, frozenset(wanted.extras)))
+            further = Requirement(line)
+            given = wanted.extras or {""}
+            if further.marker is None or any(further.marker.evaluate({"extra": each}) for each in given):
+                todo.append(further)
     return found
 
 
