@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -19,7 +18,6 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.bench.epochs import Figures, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.pipeline import engine as engine_module
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.train import make_optimizer
@@ -44,8 +42,7 @@ def _measure(task: dict[str, Any]) -> Figures:
     topology = Topology(1, 1, 0)
     groups = make_groups(topology, job.spec.training.stall_timeout_seconds)
     slots = plan.chunks if task["slots"] == "in turn" else 1
-    with patch.object(engine_module, "slot_count", lambda stages, ways, chunks: slots):
-        engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"))
+    engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"), slots=slots)
     engine.exact_pass(fill_history=True)
     optimizer = make_optimizer(job.spec.training, engine.parameters)
 

@@ -61,11 +61,15 @@ class Engine:
         groups: Groups,
         device: torch.device,
         shard: Shard | None = None,
+        slots: int | None = None,
     ) -> None:
+        """`slots`: how many steps an epoch takes, if not what the plan asks for; benchmarks use it."""
         self.job, self.plan, self.topology, self.groups, self.device = job, plan, topology, groups, device
         self.dtype = DTYPES[job.spec.training.precision]
         self.traffic = Traffic()
-        self.slots = slot_count(plan.stages, plan.ways, plan.chunks)
+        self.slots = slots or slot_count(plan.stages, plan.ways, plan.chunks)
+        # Nobody waits for the first stage's input gradients: there W follows at once, best where I has its data.
+        self.puts_off_weights = job.spec.parallelism.split_backward and not topology.is_first
         self.shard = shard or Shard(graph, topology.way, self.dtype, device)
         self.model = model.to(dtype=WEIGHT_DTYPES[job.spec.training.precision])
         for module in self.modules_of(topology.stage):
@@ -237,7 +241,7 @@ class _Run:
             self._forward(action.position)
         elif action.work is Work.INPUT_GRADIENT:
             self._backward(action.position)
-        else:
+        elif self.engine.puts_off_weights:
             self.weight_work.pop(action.position).run()
 
     def _sort_out_edges(self) -> None:
@@ -257,7 +261,7 @@ class _Run:
         gradients = self.gradients.pop(position, None)
         if gradients is None:  # the last stage starts from the loss
             gradients = (torch.ones((), dtype=engine.dtype, device=engine.device),)
-        if engine.job.spec.parallelism.split_backward:
+        if engine.puts_off_weights:
             queue = self.weight_work[position] = WeightGradientQueue()
             with defer_weight_gradients(queue):
                 gradients = engine.stage.backward(slot, gradients)

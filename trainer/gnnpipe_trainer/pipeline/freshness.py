@@ -58,4 +58,4 @@ class Freshness:
     def _entry_positions(self, kind: EdgeWeights, transposed: bool) -> tuple[Tensor, Tensor]:
         """[entries] positions of each entry's row and column."""
         rows, columns = self.shard.entry_slots(kind, transposed)
-        return self.positions[rows], self.positions[columns]
+        return self.positions.index_select(0, rows), self.positions.index_select(0, columns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -49,9 +50,12 @@ class WeightedSum:
         self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
         self.kind: EdgeWeights = block.edge_weights
         self.matrix = shard.matrix(self.kind, transposed=False)
-        self.gradients = torch.zeros(
-            shard.outward.rows, block.message_width, dtype=shard.dtype, device=shard.device
-        )
+
+    @cached_property
+    def gradients(self) -> Tensor:
+        """[rows, width] of the sums, as far as slots have come by; made when there is more than one."""
+        rows, width = self.shard.outward.rows, self.block.message_width
+        return torch.zeros(rows, width, dtype=self.shard.dtype, device=self.shard.device)
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -86,15 +90,17 @@ class WeightedSum:
         assert leaves.gathered is not None
         side = self.shard.outward
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
+        incoming = leaves.gathered.grad
+        matrix = self.freshness.backward_matrix(self.kind)
+        if incoming is not None and len(incoming) == side.rows:  # the whole graph: no buffer is needed
+            return _plus(matrix.times(incoming, rows), leaves.rows.grad)
         own = self.gradients[rows]
-        own.copy_(leaves.gathered.grad) if leaves.gathered.grad is not None else own.zero_()
+        own.copy_(incoming) if incoming is not None else own.zero_()
         wait = self.ways.swap(
             [(e.way, self.gradients[e.send]) for e in exchanges],
             [(e.way, self.gradients[e.receive]) for e in exchanges],
         )
-        gradient = self.freshness.backward_matrix(self.kind).times(self.gradients, rows, wait)
-        if leaves.rows.grad is not None:
-            gradient += leaves.rows.grad
+        gradient = _plus(matrix.times(self.gradients, rows, wait), leaves.rows.grad)
         if self.factor != 1.0:  # rows of other slots read these gradients from now on, and count them more
             for part in [rows, *(e.receive for e in exchanges)]:
                 self.gradients[part] *= self.factor
@@ -226,6 +232,10 @@ class Convolution:
             torch.from_numpy(side.slot_of_row[sources]).to(self.shard.device),
             torch.from_numpy(np.stack([place[columns], targets])).to(self.shard.device),
         )
+
+
+def _plus(gradient: Tensor, more: Tensor | None) -> Tensor:
+    return gradient if more is None else gradient.add_(more)
 
 
 def publish(

@@ -76,10 +76,10 @@ class History:
             out.copy_(fresh if refresh else served)
 
     def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
-        sample = fresh[::DRIFT_STRIDE]
-        difference = sample - served[::DRIFT_STRIDE]
-        self._difference += torch.vdot(difference.flatten(), difference.flatten())
-        self._magnitude += torch.linalg.vector_norm(sample) ** 2
+        sample = fresh[::DRIFT_STRIDE].flatten()  # dot products of copies are quicker than norms of views
+        difference = sample - served[::DRIFT_STRIDE].flatten()
+        self._difference += torch.dot(difference, difference)
+        self._magnitude += torch.dot(sample, sample)
 
 
 class WholeGraph(History):

@@ -107,7 +107,9 @@ class Matrix:
         """The same rows with only the marked entries ([entries] bool)."""
         before = torch.zeros(entries.numel() + 1, dtype=torch.int32, device=entries.device)
         torch.cumsum(entries, 0, dtype=torch.int32, out=before[1:])
-        return Matrix(before[self.indptr.long()], self.columns[entries], self.weights[entries], self.own)
+        kept = torch.nonzero(entries).flatten()
+        columns, weights = self.columns.index_select(0, kept), self.weights.index_select(0, kept)
+        return Matrix(before[self.indptr.long()], columns, weights, self.own)
 
     def times(self, source: Tensor, rows: slice, arrive: Callable[[], None] = lambda: None) -> Tensor:
         """[rows, d] = these rows x source; `arrive` is called when the halo rows of `source` must be there."""
