@@ -1,0 +1,135 @@
+"""`python benchmarks/accuracy.py --data DIR`: is training in a pipeline as accurate as exact training?
+
+Trains what docs/accuracy.md shows, cell after cell, and keeps one line per cell in results/accuracy.jsonl; started
+again it goes on where it stopped. Then it writes the tables and pictures of docs/accuracy.md from the kept lines.
+`--cell NAME` trains one cell again, `--list` names them, `--report` only writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parent))
+from accuracy_grid import Cell, ablation, everything, must_run
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "accuracy.jsonl"
+DATA = "GNNPIPE_DATA"  # environment: the folder of cora.npz and squirrel.npz
+
+Line = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    console = Console(highlight=False)
+    try:
+        cells = [Cell.of(name) for name in given.cell] or list(_chosen(given))
+    except ValueError as mistake:
+        console.print(f"--cell: {mistake}", soft_wrap=True)
+        return 2
+    done = Kept(given.results)
+    if given.list:
+        for cell in cells:
+            console.print(f"{cell.name}  {'done' if done.has(cell) else ''}")
+        return 0
+    if given.manifest:
+        console.print(yaml.safe_dump(cells[0].manifest(given.data), sort_keys=False), soft_wrap=True)
+        return 0
+    if not given.report:
+        _train([cell for cell in cells if given.cell or not done.has(cell)], done, given, console)
+    if not given.cell and not given.no_report:
+        from accuracy_page import write_page  # matplotlib takes long to import
+
+        write_page(done.lines, given.page)
+    return 0
+
+
+class Kept:
+    """The lines of finished cells. A cell whose settings have changed since is not finished."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        rows = path.read_text().splitlines() if path.exists() else []
+        self.lines: list[Line] = [json.loads(row) for row in rows]
+        self._settings = {line["cell"]: line["settings"] for line in self.lines}
+
+    def has(self, cell: Cell) -> bool:
+        return self._settings.get(cell.name) == settings_of(cell)
+
+    def keep(self, cell: Cell, result: Line) -> None:
+        line = {"cell": cell.name, "settings": settings_of(cell), **result}
+        known = cell.name in self._settings
+        self.lines = [*(kept for kept in self.lines if kept["cell"] != cell.name), line]
+        self._settings[cell.name] = line["settings"]
+        if known:
+            self.path.write_text("".join(json.dumps(kept) + "\n" for kept in self.lines))
+            return
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def settings_of(cell: Cell) -> str:
+    """Changes whenever the manifest does; where the data lies does not matter."""
+    text = json.dumps(cell.manifest(Path()), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console: Console) -> None:
+    from accuracy_run import alone, train_cell  # torch takes long to import
+
+    end = time.monotonic() + given.seconds if given.seconds else float("inf")
+    with alone():
+        for cell in cells:
+            if time.monotonic() > end:
+                console.print("Out of time; started again, it goes on")
+                return
+            result = train_cell(cell.manifest(given.data.resolve()), ROOT)
+            done.keep(cell, result)
+            console.print(
+                f"{cell.name}: test {result['test']:.1%} after {result['bestEpoch']} of {result['epochs']} "
+                f"epochs, {result['cpuSeconds']} s",
+                soft_wrap=True,
+            )
+
+
+def _chosen(given: argparse.Namespace) -> Iterator[Cell]:
+    if given.whole:
+        return everything(given.seeds)
+    return chain(must_run(given.seeds), ablation(min(3, given.seeds)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measures what pipelines cost in accuracy.")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get(DATA, "data")),
+        help=f"folder of cora.npz and squirrel.npz (default: ${DATA}, or data)",
+    )
+    parser.add_argument("--list", action="store_true", help="only name the cells")
+    parser.add_argument("--cell", action="append", default=[], metavar="GRAPH/MODEL/MODE/SEED")
+    parser.add_argument("--manifest", action="store_true", help="only print the manifest of --cell")
+    parser.add_argument("--report", action="store_true", help="train nothing, write the page")
+    parser.add_argument("--no-report", action="store_true", help="train, do not write the page")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--whole", action="store_true", help="every graph, model and mode that is known")
+    parser.add_argument("--seconds", type=float, help="start no cell after so many seconds")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "accuracy.md")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Trains one cell of the accuracy grid to its plateau, in this process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from at_once import AtOnce
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
+
+Result = dict[str, Any]
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A process group of one, as the engine wants one."""
+    torch.set_num_threads(1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def train_cell(manifest: dict[str, Any], folder: Path) -> Result:
+    """Best validation, the test accuracy there, and the course of validation and loss."""
+    job = parse_job(manifest)
+    training = job.spec.training
+    start = time.process_time()
+    run = AtOnce.of(job, folder)
+    optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
+    best, validation, losses = (-1, -1.0, 0.0), [], []
+    stopping = training.early_stopping
+    for epoch in range(training.epochs):
+        loss = run.train_epoch(epoch)
+        optimizer.step()
+        optimizer.zero_grad()
+        if not math.isfinite(loss):
+            break
+        if is_evaluated(epoch, training):
+            accuracy = evaluate(run.engine, run.engine.groups.control)
+            validation.append(round(accuracy.val, 4))
+            losses.append(round(loss, 4))
+            if accuracy.val > best[1]:
+                best = (epoch, accuracy.val, accuracy.test)
+            if stopping is not None and epoch - best[0] >= stopping.patience:
+                break
+    return {
+        "epochs": epoch + 1,
+        "bestEpoch": best[0] + 1,
+        "val": round(best[1], 4),
+        "test": round(best[2], 4),
+        "lastTest": round(accuracy.test, 4),
+        "cpuSeconds": round(time.process_time() - start, 1),
+        "validation": validation,
+        "loss": losses,
+    }

@@ -1,0 +1,174 @@
+"""The pipeline's arithmetic without the pipeline: all slots of an epoch in one go, in one process.
+
+What slots compute in turn is, over a whole epoch, one sum per block: fresh edges times the fresh rows plus stale
+edges times history; and backward the same without the stale edges. On small graphs, where a slot is a few hundred
+vertices, that is several times cheaper than the slots themselves, so that accuracies can be measured with many seeds.
+tests/trainer/bench/test_at_once.py holds it to the engine's gradients. Only dropout draws other random numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import Plan, make_plan
+from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.models.block import ConvBlock, EdgeWeights
+from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
+from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.gather import Leaves, WeightedSum
+from gnnpipe_trainer.pipeline.history import History
+from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
+from gnnpipe_trainer.pipeline.shard import Matrix, Shard
+from gnnpipe_trainer.pipeline.topology import Topology
+
+STALL_SECONDS = 120
+
+
+class EpochEdges(Freshness):
+    """Which edges read fresh rows in this epoch, with a position for every chunk of every way."""
+
+    def __init__(self, shard: Shard, positions: Tensor, factor: float) -> None:
+        super().__init__(shard, positions.tolist())
+        self.positions, self.factor = positions.to(torch.int32), factor
+        self._forward: dict[EdgeWeights, tuple[Matrix, Matrix]] = {}
+
+    def forward_matrices(self, kind: EdgeWeights) -> tuple[Matrix, Matrix]:
+        """Edges that read fresh rows, and edges that read history."""
+        if kind not in self._forward:
+            matrix = self.shard.matrix(kind, transposed=False)
+            reader, source = self._entry_positions(kind, transposed=False)
+            self._forward[kind] = matrix.keep(source <= reader), matrix.keep(source > reader)
+        return self._forward[kind]
+
+    def backward_matrix(self, kind: EdgeWeights) -> Matrix:
+        if kind not in self._backward:
+            matrix = self.shard.matrix(kind, transposed=True)
+            source, reader = self._entry_positions(kind, transposed=True)
+            weights = torch.where(source < reader, matrix.weights * self.factor, matrix.weights)
+            louder = Matrix(matrix.indptr, matrix.columns, weights, matrix.own)
+            self._backward[kind] = louder.keep(source <= reader)
+        return self._backward[kind]
+
+    def stale_share(self, kind: EdgeWeights) -> float:
+        """Of the weight of all edges."""
+        fresh, stale = (float(m.weights.sum()) for m in self.forward_matrices(kind))
+        return stale / (fresh + stale)
+
+    def row_positions(self) -> Tensor:
+        """[V] the position of the slot each vertex belongs to."""
+        return self.positions[torch.from_numpy(self.shard.inward.slot_of_row)].long()
+
+
+class SumAtOnce(WeightedSum):
+    """The weighted sum of all slots together."""
+
+    freshness: EpochEdges
+
+    def read(self, slot: int | None, message: Tensor) -> Leaves:
+        fresh, stale = self.freshness.forward_matrices(self.kind)
+        everyone = self.shard.inward.rows_of(None)
+        gathered = stale.times(self.history.live, everyone)
+        if self.history.spec.mode == "shift":
+            gathered += self.freshness.stale_weight(self.kind) * self._shifts(message)
+        self.history.push(everyone, message)
+        gathered += fresh.times(message, everyone)
+        return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
+
+    def _shifts(self, message: Tensor) -> Tensor:
+        """[V, width] the mean of (fresh - historical) over all rows up to each reader's position."""
+        positions = self.freshness.row_positions()
+        sums = message.new_zeros(len(self.freshness.positions), message.shape[1])
+        sums.index_add_(0, positions, message - self.history.live)
+        rows = torch.bincount(positions, minlength=len(sums)).cumsum(0).clamp(min=1)
+        means: Tensor = sums.cumsum(0) / rows.unsqueeze(1)
+        return means[positions]
+
+    def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
+        assert leaves.gathered is not None
+        grad = leaves.gathered.grad
+        gradient = torch.zeros_like(leaves.rows) if grad is None else self._transposed(grad)
+        if leaves.rows.grad is not None:
+            gradient += leaves.rows.grad
+        return gradient
+
+    def _transposed(self, gradient: Tensor) -> Tensor:
+        rows = self.shard.outward.rows_of(None)
+        return self.freshness.backward_matrix(self.kind).times(gradient.contiguous(), rows)
+
+
+@dataclass
+class AtOnce:
+    """One job's training in this process; torch.distributed must be up with a world of one."""
+
+    job: GNNPipeJob
+    plan: Plan  # as in the manifest, stages and ways and all
+    engine: Engine  # of one rank, which holds the model and does the exact passes
+    slots: int
+
+    @staticmethod
+    def of(job: GNNPipeJob, folder: Path) -> AtOnce:
+        plan = make_plan(job)
+        graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, folder)
+        whole = dataclasses.replace(graph, ways=1)
+        torch.manual_seed(job.spec.training.seed)
+        model = build_model(job.spec.model, graph.num_features, graph.num_classes, folder)
+        topology, device = Topology(1, 1, 0), torch.device("cpu")
+        one = job.model_copy(
+            update={"spec": job.spec.model_copy(update={"parallelism": _one_rank(job, plan)})}
+        )
+        shard = Shard(whole, 0, DTYPES[job.spec.training.precision], device)
+        groups = make_groups(topology, STALL_SECONDS)
+        engine = Engine(one, make_plan(one), whole, model, topology, groups, device, shard)
+        slots = slot_count(plan.stages, plan.ways, plan.chunks)
+        trained = AtOnce(job, plan, engine, slots)
+        if slots > 1:
+            trained._put_sums()
+        return trained
+
+    def _put_sums(self) -> None:
+        stage, parallelism = self.engine.stage, self.job.spec.parallelism
+        for index, gather in enumerate(stage.gathers):
+            if isinstance(gather.block, ConvBlock):
+                raise ValueError(f"spec.model.kind: {self.job.spec.model.kind} is no weighted sum")
+            if gather.history is None:
+                continue
+            rows, width, dtype = gather.shard.inward.rows, gather.block.message_width, self.engine.dtype
+            history = History(rows, width, parallelism.history, dtype, self.engine.device)
+            stage.gathers[index] = SumAtOnce(gather.block, gather.shard, history, self.engine.ways, 1.0)
+        if parallelism.history.warmup == "exact":
+            self.engine.exact_pass(fill_history=True)
+
+    def edges(self, epoch: int) -> EpochEdges:
+        """Chunks of different ways that share a slot share a position."""
+        parallelism, chunks = self.job.spec.parallelism, self.plan.chunks
+        order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
+        positions = torch.empty(self.slots, dtype=torch.int64)
+        positions[torch.tensor(order)] = torch.arange(self.slots)
+        every_chunk = positions[torch.arange(chunks) % self.slots]
+        return EpochEdges(self.engine.shard, every_chunk, parallelism.fresh_gradient_factor)
+
+    def train_epoch(self, epoch: int) -> float:
+        """The loss; gradients are left on the parameters."""
+        if self.slots == 1:
+            return self.engine.train_epoch(epoch).loss
+        return self._run(epoch, self.edges(epoch))
+
+    def _run(self, epoch: int, edges: EpochEdges) -> float:
+        stage = self.engine.stage
+        stage.start_epoch(epoch, edges)
+        (loss,) = stage.forward(None, ())
+        stage.backward(None, (torch.ones((), dtype=self.engine.dtype),))
+        stage.end_epoch()
+        return float(loss)
+
+
+def _one_rank(job: GNNPipeJob, plan: Plan) -> object:
+    update = {"stages": 1, "ways": 1, "chunks": plan.chunks}
+    return job.spec.parallelism.model_copy(update=update)

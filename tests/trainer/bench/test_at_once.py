@@ -1,0 +1,86 @@
+"""The accuracy grid's shortcut: all slots at once compute what the engine's stages compute slot by slot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from rank_pool import RankPool
+from rank_tasks import train_epochs
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.train import make_optimizer
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from at_once import AtOnce
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankPool]:
+    pool = RankPool(4)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "gnnpipe.io/v1alpha1",
+        "kind": "GNNPipeJob",
+        "metadata": {"name": "at-once"},
+        "spec": {
+            "graph": {"source": "synthetic", "vertices": 150, "averageDegree": 6, "classes": 4},
+            "model": {"kind": kind, "layers": 4, "hidden": 8, "dropout": 0.0},
+            "training": {"epochs": EPOCHS, "precision": "fp64", "device": "cpu"},
+            "parallelism": {"stages": 2, "ways": ways, "chunks": 8, "history": history, **parallelism},
+        },
+    }
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("kind", "ways", "history", "parallelism"),
+    [
+        ("gcn", 1, {"mode": "ema"}, {}),
+        ("gcnii", 2, {"mode": "ema"}, {}),
+        ("resgcn", 1, {"mode": "frozen", "refreshEvery": 2, "warmup": "zeros"}, {"freshGradientFactor": 2.0}),
+        ("sage", 1, {"mode": "shift"}, {"shuffleChunks": False}),
+        ("sage", 2, {"mode": "previous"}, {}),
+    ],
+)
+def test_gradients_are_those_of_the_stages(
+    ranks: RankPool,
+    tmp_path: Path,
+    kind: str,
+    ways: int,
+    history: dict[str, Any],
+    parallelism: dict[str, Any],
+) -> None:
+    written = manifest(kind, ways, history, **parallelism)
+    trained = ranks.run(train_epochs, 2 * ways, written, str(tmp_path), EPOCHS)
+    job = parse_job(written)
+    here = AtOnce.of(job, tmp_path)
+    optimizer = make_optimizer(job.spec.training, here.engine.parameters)
+    for epoch in range(EPOCHS):
+        loss = here.train_epoch(epoch)
+        assert loss == pytest.approx(sum(rank.losses[epoch] for rank in trained), rel=1e-10)
+        theirs = {name: value for rank in trained for name, value in rank.gradients[epoch].items()}
+        for name, parameter in here.engine.model.named_parameters():
+            ours = 0.0 if parameter.grad is None else parameter.grad.numpy()
+            np.testing.assert_allclose(theirs[name], ours, atol=1e-9)
+        optimizer.step()
+        optimizer.zero_grad()
