@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.cutting import better_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.pipeline.cost import measure_layer_costs
+from gnnpipe_trainer.pipeline.cost import measure_layer_costs, quickest
 from gnnpipe_trainer.pipeline.shard import Shard
 
 
@@ -40,3 +41,22 @@ def test_alike_blocks_cost_alike(tmp_path: Path, kind: str) -> None:
     assert len(measured) == 8
     assert min(measured) > 0
     assert len(set(measured[1:-1])) == 1
+
+
+class BusyMachine:
+    """A clock, and work of a second each that takes ten times as long while others are busy."""
+
+    def __init__(self, busy: range) -> None:
+        self.now, self.busy = 0.0, busy
+
+    def work(self) -> None:
+        self.now += 10.0 if int(self.now) in self.busy else 1.0
+
+
+@pytest.mark.parametrize("start", range(0, 30, 5))
+def test_a_busy_minute_cannot_move_the_cut(start: int) -> None:
+    """It slows some rounds of every part, but never all rounds of one."""
+    machine = BusyMachine(range(start, start + 60))
+    alike, last = "blocks 0 to 6", "block 7"
+    seconds = quickest({alike: machine.work, last: machine.work}, clock=lambda: machine.now)
+    assert better_cut((2, 2, 2, 2), [seconds[alike]] * 7 + [seconds[last]]) == (2, 2, 2, 2)
