@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from harness.controlplane import ControlPlane
+from harness.forkserver import ForkServer
 from harness.kubectl import Kubectl
-from harness.processes import Process, poll, start
+from harness.processes import Process, poll
 from rendered_chart import Helm
 
 pytestmark = pytest.mark.cluster
@@ -75,7 +76,9 @@ def rights(chart_cluster: ControlPlane, helm: Helm) -> Iterator[set[Right]]:
 
 
 @pytest.fixture
-def operators(chart_cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[[str, set[Right]], Process]]:
+def operators(
+    chart_cluster: ControlPlane, operator_program: ForkServer, tmp_path: Path
+) -> Iterator[Callable[[str, set[Right]], Process]]:
     """`operators(namespace, rights)`: starts an operator for that new namespace with these rights and no others."""
     started: list[Process] = []
 
@@ -87,12 +90,12 @@ def operators(chart_cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[
         folder.mkdir()
         flags = [f"--namespace={namespace}", "--leader-elect", "--metrics-port=0", "--probe-port=0"]
         environment = {
+            **os.environ,
             "KUBECONFIG": str(kubeconfig(chart_cluster, token, folder)),
             "POD_NAMESPACE": namespace,
             "POD_NAME": "here",
         }
-        command = [sys.executable, "-m", "gnnpipe_operator.main", *flags]
-        started.append(start("operator", command, folder, environment=environment))
+        started.append(operator_program.start("operator", flags, folder, environment))
         return started[-1]
 
     yield call

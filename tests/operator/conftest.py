@@ -15,16 +15,18 @@ from typing import Any
 import kubernetes
 import pytest
 from harness.controlplane import ControlPlane
+from harness.fixtures import fresh_namespace
+from harness.forkserver import ForkServer
 from harness.processes import Process, poll
-from harness.processes import start as start_process
 
 from gnnpipe_api.contract import GROUP, KIND, PLURAL, TRAINER_CONTAINER, VERSION
-from gnnpipe_api.crd import crd
 from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.actions import Decision
 from gnnpipe_operator.decide import decide
 from gnnpipe_operator.labels import pod_name
 from gnnpipe_operator.observed import ObservedJob, ObservedPod
+
+sys.path.append(str(Path(__file__).parent))  # played_world.py beside this file
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SPEC: dict[str, Any] = {
@@ -115,9 +117,10 @@ def reasons() -> Callable[[Decision], list[str]]:
 
 
 class Operator:
-    """An operator process. `stop` fails the test on any error in its log that the test did not announce."""
+    """An operator process. `judge` fails the test on any error in its log that the test did not announce."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, *arguments: str) -> None:
+    def __init__(self, program: ForkServer, kubeconfig: Path, folder: Path, *arguments: str) -> None:
+        self._program = program
         self._folder = folder
         self._arguments = arguments
         self.environment = {
@@ -126,33 +129,32 @@ class Operator:
             "GNNPIPE_TRAINER_IMAGE": "gnnpipe-trainer:test",
         }
         self._started = 0
+        self._judged = 0  # characters of the log that earlier tests have answered for
         self.allowed: list[str] = []  # regular expressions of errors that the test provokes
         self.process: Process | None = None
 
     def start(self) -> Operator:
         self._started += 1
-        ports = ["--metrics-port=0", "--probe-port=0"]
         given = {argument.split("=")[0] for argument in self._arguments}
-        command = [
-            sys.executable,
-            "-m",
-            "gnnpipe_operator.main",
-            *self._arguments,
-            *(port for port in ports if port.split("=")[0] not in given),
-        ]
-        name = f"operator-{self._started}"
-        self.process = start_process(name, command, self._folder, environment=self.environment)
+        ports = [f"{port}=0" for port in ("--metrics-port", "--probe-port") if port not in given]
+        name = f"operator-{self._started:02}"
+        self.process = self._program.start(name, [*self._arguments, *ports], self._folder, self.environment)
         return self
 
     def kill(self) -> None:
         """As by the kernel: no chance to tidy up."""
-        assert self.process is not None
-        self.process.stop(grace_seconds=0)
+        if self.process is not None:
+            self.process.stop(grace_seconds=0)
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.stop()
-        bad = [line for line in self.log().splitlines() if self._is_bad(line)]
+        self.judge()
+
+    def judge(self) -> None:
+        log = self.log()
+        bad = [line for line in log[self._judged :].splitlines() if self._is_bad(line)]
+        self._judged = len(log)
         assert not bad, "unexpected errors in the operator's log:\n" + "\n".join(bad)
 
     def log(self) -> str:
@@ -258,6 +260,7 @@ class Play:
         for name in self.jobs():
             self.delete(name)
         self.until("the garbage collector took it all", lambda: not (self.pods() or self.services()), 40)
+        self.core.delete_collection_namespaced_event(self.namespace)
 
 
 def manifest(name: str, **parts: Any) -> dict[str, Any]:
@@ -267,16 +270,12 @@ def manifest(name: str, **parts: Any) -> dict[str, Any]:
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.fixture(scope="session")
-def job_crd(control_plane: ControlPlane) -> None:
-    control_plane.kubectl.apply(crd())
-    name = f"crd/{PLURAL}.{GROUP}"
-    control_plane.kubectl("wait", "--for=condition=Established", name, "--timeout=20s")
-
-
 @pytest.fixture
-def play(control_plane: ControlPlane, job_crd: None, namespace: str) -> Iterator[Play]:
-    playing = Play(control_plane.kubeconfig, namespace)
+def play(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[Play]:
+    """A namespace without an operator; for tests that ask for `operator` the one that it watches."""
+    theirs = "shared_namespace" if "operator" in request.fixturenames else "namespace"
+    playing = Play(control_plane.kubeconfig, request.getfixturevalue(theirs))
+    assert (playing.jobs(), playing.pods(), playing.services()) == ({}, [], [])
     yield playing
     playing.clear()
 
@@ -286,8 +285,6 @@ def play_at() -> Callable[..., Play]:
     """For tests with a control plane or a namespace of their own, which they take away themselves."""
 
     def make(control_plane: ControlPlane, namespace: str = "default") -> Play:
-        control_plane.kubectl.apply(crd())
-        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{PLURAL}.{GROUP}", "--timeout=20s")
         playing = Play(control_plane.kubeconfig, namespace)
         # Pods are refused until the controller manager has made the namespace's account.
         account = poll(lambda: playing.core.list_namespaced_service_account(namespace).items, 30, every=0.2)
@@ -299,9 +296,9 @@ def play_at() -> Callable[..., Play]:
 
 @pytest.fixture
 def make_operator(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path
+    control_plane: ControlPlane, operator_program: ForkServer, namespace: str, tmp_path: Path
 ) -> Iterator[Callable[..., Operator]]:
-    """Makes operators that watch the test's namespace; all are stopped and their logs judged at the end."""
+    """Makes operators that watch the test's namespace; all are killed and their logs judged at the end."""
     made: list[Operator] = []
 
     def make(*arguments: str, kubeconfig: Path | None = None, everywhere: bool = False) -> Operator:
@@ -309,20 +306,44 @@ def make_operator(
         folder.mkdir()
         chosen = kubeconfig or control_plane.kubeconfig
         scope = () if everywhere else (f"--namespace={namespace}",)
-        made.append(Operator(chosen, folder, *scope, *arguments))
+        made.append(Operator(operator_program, chosen, folder, *scope, *arguments))
         return made[-1]
 
     yield make
     for each in made:
-        each.stop()
+        each.kill()  # kopf takes five seconds to say goodbye
+        each.judge()
+
+
+@pytest.fixture(scope="session")
+def shared_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    with fresh_namespace(control_plane) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def shared_operator(
+    control_plane: ControlPlane,
+    operator_program: ForkServer,
+    shared_namespace: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Operator]:
+    """An operator that has begun to watch: its first look at the cluster is no part of any time limit."""
+    folder = tmp_path_factory.mktemp("operator")
+    scope = f"--namespace={shared_namespace}"
+    started = Operator(operator_program, control_plane.kubeconfig, folder, scope).start()
+    playing = Play(control_plane.kubeconfig, shared_namespace)
+    playing.apply("canary", runPolicy={"suspend": True})
+    playing.until_phase("canary", "Suspended", within=60)
+    playing.clear()
+    yield started
+    started.stop()
 
 
 @pytest.fixture
-def operator(make_operator: Callable[..., Operator], play: Play) -> Operator:
-    """An operator that has begun to watch: its first look at the cluster is no part of any time limit."""
-    started = make_operator().start()
-    play.apply("canary", runPolicy={"suspend": True})
-    play.until_phase("canary", "Suspended", within=60)
-    play.delete("canary")
-    play.until("the canary is gone", lambda: not play.jobs())
-    return started
+def operator(shared_operator: Operator) -> Iterator[Operator]:
+    """The operator that lives through all tests of this run, one after the other, as in a cluster."""
+    yield shared_operator
+    assert shared_operator.process is not None
+    assert shared_operator.process.alive
+    shared_operator.judge()

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import kopf
 import pytest
 from aiohttp import web
 from harness.controlplane import ControlPlane
-from harness.processes import poll
+from harness.processes import free_ports, poll
 
-AWAY_SECONDS = float(os.environ.get("GNNPIPE_AWAY_SECONDS", "12"))
+from gnnpipe_api.crd import crd
+
+AWAY_SECONDS = float(os.environ.get("GNNPIPE_AWAY_SECONDS", "5"))
 CREATED, RUNNING = ("Normal", "Created"), ("Normal", "Running")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -164,7 +167,7 @@ def test_a_job_of_four_stages_takes_at_most_twelve_writes(
 def test_an_api_server_that_was_away_finds_the_operator_going_on(
     control_plane: ControlPlane, make_operator: Any, play_at: Any
 ) -> None:
-    with ControlPlane(scheduler=False) as own:
+    with ControlPlane(scheduler=False, definitions=[crd()]) as own:
         play = play_at(own)
         operator = make_operator("--namespace=default", kubeconfig=own.kubeconfig).start()
         operator.allowed = [r"kopf\."]  # kopf tells of every request that fails, as it should
@@ -187,7 +190,9 @@ def test_an_api_server_that_was_away_finds_the_operator_going_on(
 def test_of_two_operators_one_acts_and_the_other_takes_over(
     play: Any, make_operator: Any, gently: bool
 ) -> None:
-    first, second = (make_operator("--leader-elect") for _ in range(2))
+    (metrics,) = free_ports(1)
+    first = make_operator("--leader-elect")
+    second = make_operator("--leader-elect", f"--metrics-port={metrics}")
     for operator in (first, second):
         operator.environment["POD_NAMESPACE"] = play.namespace
     first.start()
@@ -197,6 +202,8 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(
     play.until_pods("cora-s0-a0", "cora-s1-a0", within=60)
     play.until("the second waits", lambda: "waits for Lease" in second.log(), within=60)
     assert " leads" not in second.log()
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=5) as answer:
+        assert b"gnnpipe_reconcile_errors_total 0.0" in answer.read()  # a stand-by is scraped as well
     first.stop() if gently else first.kill()
     play.run()
     play.until_phase("cora", "Running", within=60)

@@ -10,30 +10,29 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
+
+from gnnpipe_api.crd import crd
 
 from . import binaries
 from .cluster import Cluster
 from .controlplane import ControlPlane
 from .errors import NoCluster
+from .forkserver import ForkServer
 from .kubectl import Kubectl
 from .processes import poll
 from .runtime import find_runtime
 
 # What Kubernetes itself puts into every namespace.
-MADE_BY_KUBERNETES = frozenset({"configmap/kube-root-ca.crt", "serviceaccount/default"})
-WATCHED_KINDS = (
-    "pods",
-    "services",
-    "configmaps",
-    "secrets",
-    "serviceaccounts",
-    "jobs",
-    "persistentvolumeclaims",
-    "roles",
-    "rolebindings",
-)
+MADE_BY_KUBERNETES = frozenset({"configmaps/kube-root-ca.crt", "serviceaccounts/default"})
+WATCHED_KINDS = {
+    "/api/v1": ("pods", "services", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"),
+    "/apis/batch/v1": ("jobs",),
+    "/apis/rbac.authorization.k8s.io/v1": ("roles", "rolebindings"),
+}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,7 +71,7 @@ def skip_or_fail(reason: str) -> None:
 def control_plane() -> Iterator[ControlPlane]:
     """One control plane for the whole run of this worker; tests keep apart by namespaces."""
     try:
-        running = ControlPlane().start()
+        running = ControlPlane(definitions=[crd()]).start()
     except NoCluster as error:
         skip_or_fail(str(error))
         raise
@@ -97,38 +96,63 @@ def kubectl(control_plane: ControlPlane) -> Kubectl:
     return control_plane.kubectl
 
 
+@pytest.fixture(scope="session")
+def operator_program() -> Iterator[ForkServer]:
+    """`gnnpipe-operator`, to be started as often as tests like."""
+    program = ForkServer("gnnpipe_operator.main")
+    yield program
+    program.stop()
+
+
 @pytest.fixture
-def namespace(kubectl: Kubectl) -> Iterator[str]:
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A fresh namespace on the control plane, empty before the test and empty after it."""
-    with fresh_namespace(kubectl) as name:
+    with fresh_namespace(control_plane) as name:
         yield name
 
 
 @pytest.fixture
 def node_namespace(cluster: Cluster) -> Iterator[str]:
     """The same on the cluster with nodes."""
-    with fresh_namespace(cluster.kubectl) as name:
+    with fresh_namespace(cluster.control_plane) as name:
         yield name
 
 
 @contextmanager
-def fresh_namespace(kubectl: Kubectl) -> Iterator[str]:
+def fresh_namespace(control_plane: ControlPlane) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
-    inside = kubectl.inside(name)
-    kubectl("create", "namespace", name)
+    control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     # Pods are refused until the controller manager has made the default service account and its token.
-    ready = poll(lambda: leftovers(inside, ignore=frozenset()) >= MADE_BY_KUBERNETES, 30, every=0.2)
-    assert ready, f"namespace {name} did not get {sorted(MADE_BY_KUBERNETES)} within 30 s"
-    assert leftovers(inside) == set()
+    made = poll(lambda: leftovers(control_plane, name, frozenset()) >= MADE_BY_KUBERNETES, 30)
+    assert made, f"namespace {name} did not get {sorted(MADE_BY_KUBERNETES)} within 30 s"
+    assert leftovers(control_plane, name) == set()
     yield name
-    emptied = poll(lambda: not leftovers(inside), 10, every=0.3)
-    remaining = set() if emptied else leftovers(inside)
-    kubectl("delete", "namespace", name, "--wait=false")
+    poll(lambda: not leftovers(control_plane, name), 10)
+    remaining = leftovers(control_plane, name)
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
     assert remaining == set(), "the test left something behind; delete it, or await that it goes away"
 
 
-def leftovers(kubectl: Kubectl, ignore: frozenset[str] = MADE_BY_KUBERNETES) -> set[str]:
+def leftovers(
+    control_plane: ControlPlane, namespace: str, ignore: frozenset[str] = MADE_BY_KUBERNETES
+) -> set[str]:
     """What a namespace holds, as kind/name, besides what Kubernetes puts there itself."""
-    custom = kubectl("get", "crd", "-o", "jsonpath={.items[?(@.spec.scope=='Namespaced')].metadata.name}")
-    names = kubectl("get", ",".join([*WATCHED_KINDS, *custom.split()]), "-o", "name").split()
-    return {name for name in names if not name.startswith("secret/default-token-")} - ignore
+    found = set()
+    for base, kinds in [*WATCHED_KINDS.items(), *custom_kinds(control_plane)]:
+        for kind in kinds:
+            listed = control_plane.request("GET", f"{base}/namespaces/{namespace}/{kind}")
+            found |= {f"{kind}/{item['metadata']['name']}" for item in listed["items"] or []}
+    return {name for name in found if not name.startswith("secrets/default-token-")} - ignore
+
+
+def custom_kinds(control_plane: ControlPlane) -> Iterator[tuple[str, tuple[str]]]:
+    for definition in control_plane.request("GET", DEFINITIONS)["items"]:
+        spec = definition["spec"]
+        served = [version["name"] for version in spec["versions"] if version["served"]]
+        if spec["scope"] == "Namespaced" and is_established(definition):
+            yield f"/apis/{spec['group']}/{served[0]}", (spec["names"]["plural"],)
+
+
+def is_established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
