@@ -43,8 +43,8 @@ audit: setup          ## licences of everything the images bring, and known weak
 	  build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
 	@build/audit/bin/python docker/audit.py
 
-cluster-up: setup     ## a real Kubernetes to play with (as root with a node); prints the kubeconfig's path
-	@PYTHONPATH=tests/cluster $(BIN)/python -m harness up
+cluster-up: setup     ## a real Kubernetes to play with (as root with a node that has our images); says how to use it
+	@PYTHONPATH=tests/cluster $(BIN)/python -m harness up --gnnpipe
 
 cluster-down: setup   ## end what cluster-up started
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness down
