@@ -62,7 +62,8 @@ def installation(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
 def jobs(installation: Installation, node_namespace: str, tmp_path: Path) -> Iterator[Jobs]:
     """A namespace with a claim for results; afterwards it is as it was, and the operator's log is clean."""
     kubectl = installation.cluster.kubectl.inside(node_namespace)
-    made = Jobs(kubectl, {claim: tmp_path / "volumes" / claim for claim in (CLAIM, GRAPHS)})
+    folders = {claim: tmp_path / "volumes" / claim for claim in (CLAIM, GRAPHS)}
+    made = Jobs(kubectl, installation.cluster.control_plane, folders)
     for claim, folder in made.volumes.items():
         folder.mkdir(parents=True)
         folder.chmod(0o777)
