@@ -193,7 +193,17 @@ ONE_JOB = [
         "timeseries",
         [(f"max by (stage) (gnnpipe_history_drift{{{ONE}}})", "stage {{stage}}")],
         unit="percentunit",
-        about="Relative distance between fresh and historical embeddings.",
+        about="Relative distance between fresh and historical embeddings; the block that is furthest off.",
+    ),
+    Panel(
+        "Staleness",
+        "timeseries",
+        [
+            (f"max(gnnpipe_stale_share{{{ONE}}})", "read from history"),
+            (f"min(gnnpipe_gradient_oscillation{{{ONE}}})", "gradient autocorrelation"),
+        ],
+        about="Share of the edge weight read from history; autocorrelation below -0.3: training swings.",
+        more={"fieldConfig": {"defaults": {"min": -1, "max": 1}, "overrides": []}},
     ),
     Panel(
         "Memory",
