@@ -11,9 +11,10 @@ import pytest
 from gnnpipe_trainer.cli import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-# Those that bring their own data or size: squirrel reads a file of the user's, bench-* are for measuring.
+# Those that bring their own data or size: two read a file of the user's, bench-* are for measuring.
+OWN_FILES = {"squirrel", "cora"}
 TRAINED = [
-    p for p in sorted(EXAMPLES.glob("*.yaml")) if p.stem != "squirrel" and not p.stem.startswith("bench")
+    p for p in sorted(EXAMPLES.glob("*.yaml")) if p.stem not in OWN_FILES and not p.stem.startswith("bench")
 ]
 
 
@@ -55,3 +56,27 @@ def test_squirrel_trains_from_a_file_in_the_public_format(tmp_path: Path) -> Non
     plan = result["plan"]
     assert isinstance(plan, dict)
     assert plan["layersPerStage"] == [8, 8, 8, 8]
+
+
+def test_cora_trains_from_a_file_with_its_masks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    folds = rng.integers(0, 3, 200)
+    np.savez(
+        tmp_path / "cora.npz",
+        x=rng.normal(size=(200, 12)).astype(np.float32),
+        y=rng.integers(0, 7, 200),
+        edge_index=rng.integers(0, 200, (2, 500)),
+        train_mask=folds == 0,
+        val_mask=folds == 1,
+        test_mask=folds == 2,
+    )
+    result = train(
+        EXAMPLES / "cora.yaml",
+        tmp_path / "out",
+        f"spec.graph.path={tmp_path / 'cora.npz'}",
+        "spec.graph.volume=null",
+        "spec.training.epochs=2",
+    )
+    plan = result["plan"]
+    assert isinstance(plan, dict)
+    assert (plan["stages"], sum(plan["layersPerStage"])) == (2, 64)

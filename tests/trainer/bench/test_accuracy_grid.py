@@ -1,0 +1,81 @@
+"""The accuracy grid: every cell can run, finished ones are kept, and the page says what the lines say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnpipe_api.load import parse_job
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+import accuracy
+from accuracy import Kept
+from accuracy_grid import Cell, ablation, everything, must_run
+from accuracy_page import BEGIN, END, write_page
+
+CELL = Cell("cora", "gcn-4", "pipeline", 0)
+
+
+def line(mode: str, seed: int, test: float, validation: list[float]) -> dict[str, Any]:
+    cell = Cell("cora", "gcn-4", mode, seed)
+    return {"cell": cell.name, "settings": "", "test": test, "val": max(validation), "validation": validation}
+
+
+def test_every_cell_is_a_job_and_has_a_name_that_leads_back_to_it() -> None:
+    cells = list(everything(1))
+    assert {cell.name for cell in [*must_run(1), *ablation(1)]} <= {cell.name for cell in cells}
+    for cell in cells:
+        assert Cell.of(cell.name) == cell
+        assert parse_job(cell.manifest(Path("data"))).spec.training.seed == 0
+
+
+def test_what_must_run_has_every_cell_once() -> None:
+    names = [cell.name for cell in must_run(5)]
+    assert len(names) == len(set(names)) == 3 * 7 * 3 * 5  # graphs, models, modes, seeds
+
+
+@pytest.mark.parametrize("name", ["cora/gcn-4/pipeline", "cora/gcn-5/pipeline/0", "mars/gcn-4/exact/0"])
+def test_a_cell_that_does_not_exist_is_refused_with_what_does(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert accuracy.main(["--cell", name]) == 2
+    assert name in capsys.readouterr().out
+
+
+def test_finished_cells_are_kept_until_their_settings_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "accuracy.jsonl"
+    Kept(path).keep(CELL, {"test": 0.8})
+    assert Kept(path).has(CELL)
+    assert not Kept(path).has(Cell("cora", "gcn-4", "exact", 0))
+    monkeypatch.setattr("accuracy_grid.PATIENCE", 7)
+    changed = Kept(path)
+    assert not changed.has(CELL)
+    changed.keep(CELL, {"test": 0.9})
+    assert [kept["test"] for kept in Kept(path).lines] == [0.9]
+
+
+def test_the_page_compares_seed_by_seed(tmp_path: Path) -> None:
+    lines = [
+        line("exact", 0, 0.80, [0.5, 0.8]),
+        line("exact", 1, 0.82, [0.6, 0.8]),
+        line("exact", 2, 0.10, [0.6, 0.8]),  # no pipeline to compare with
+        line("pipeline", 0, 0.78, [0.1, 0.2, 0.8]),
+        line("pipeline", 1, 0.80, [0.5, 0.6, 0.7]),
+    ]
+    page = tmp_path / "accuracy.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_page(lines, page)
+    text = page.read_text()
+    (row,) = [row for row in text.splitlines() if row.startswith("| gcn-4 |")]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[2:4] == ["79.0 ± 1.4 (2)", "-2.0"]
+    assert cells[6] == "4 / 6 (1 of 2)"
+    assert cells[7:] == ["**no**", "**no**"]
+    assert text.startswith("before")
+    assert text.endswith("after\n")
+    assert (tmp_path / "images" / "accuracy.png").exists()
