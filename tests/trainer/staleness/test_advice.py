@@ -11,7 +11,7 @@ from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.staleness.advice import oscillation_advice, stability_notice
 
 
-def job(**history: Any) -> GNNPipeJob:
+def job(training: dict[str, Any] | None = None, **history: Any) -> GNNPipeJob:
     return parse_job(
         {
             "apiVersion": "gnnpipe.io/v1alpha1",
@@ -20,7 +20,7 @@ def job(**history: Any) -> GNNPipeJob:
             "spec": {
                 "graph": {"source": "synthetic"},
                 "model": {"kind": "gcn", "layers": 4},
-                "training": {"learningRate": 0.01},
+                "training": {"learningRate": 0.01, **(training or {})},
                 "parallelism": {"stages": 2, "history": history},
             },
         }
@@ -46,6 +46,11 @@ def test_previous_is_told_which_learning_rate_it_bears() -> None:
     notice = stability_notice(job(mode="previous"), 0.31)
     assert notice is not None
     assert "a learning rate near 0.0008" in notice  # 0.01 / (0.31 x 38)
+
+
+def test_without_momentum_previous_bears_what_exact_training_bears() -> None:
+    assert stability_notice(job({"optimizer": "sgd"}, mode="previous"), 0.31) is None
+    assert stability_notice(job({"optimizer": "sgd", "momentum": 0.9}, mode="previous"), 0.31) is not None
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.37])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gnnpipe_api.job import GNNPipeJob, HistorySpec
 
 OSCILLATES_BELOW = -0.3  # gradient autocorrelation; exact training stays well above (docs/staleness.md)
-# Exact training with Adam settles where learning rate x curvature is about this (docs/staleness.md).
-EDGE_OF_ADAM = 38.0
+ADAMS_MOMENTUM = 0.9
 MOST_DECAY = 0.99  # slower averages than this follow training no more
 
 
@@ -41,14 +40,15 @@ def calmer_decay(history: HistorySpec) -> float:
 def stability_notice(job: GNNPipeJob, stale_share: float) -> str | None:
     """Before the first epoch: a sentence where theory expects history to unsettle training; None where not.
 
-    Exact training with Adam sharpens until learning rate x curvature is about 38. Read one epoch late, a share s
-    of the feedback is stable only below 1 / s; a snapshot kept for long is stable only while s is below a half.
+    Exact training with momentum b sharpens until learning rate x curvature is 2 (1 + b) / (1 - b), 38 with Adam. Read
+    one epoch late, a share s of the feedback is stable only below 1 / s; a snapshot kept for long only while s < 1/2.
     """
     history, rate = job.spec.parallelism.history, job.spec.training.learning_rate
+    momentum = momentum_of(job)
     if stale_share <= 0.0:
         return None
     if history.mode == "previous":
-        factor = 1.0 / (stale_share * EDGE_OF_ADAM)
+        factor = (1 - momentum) / (2 * (1 + momentum) * stale_share)
         if factor >= 1.0:
             return None
         return (
@@ -61,16 +61,20 @@ def stability_notice(job: GNNPipeJob, stale_share: float) -> str | None:
             f"spec.parallelism.history.mode: frozen is stable only while history is less than half of what vertices "
             f"read, and here it is {stale_share:.0%}: use mode ema, fewer chunks or more ways"
         )
-    if history.mode == "ema":
-        least = least_decay(stale_share)
-        if history.decay < least:
-            return (
-                f"spec.parallelism.history.decay: {history.decay:g} averages too little for a stale share of "
-                f"{stale_share:.0%}; {least:.2g} or more is stable at any learning rate that exact training bears"
-            )
+    least = least_decay(stale_share, momentum)
+    if history.mode == "ema" and history.decay < least:
+        return (
+            f"spec.parallelism.history.decay: {history.decay:g} averages too little for a stale share of "
+            f"{stale_share:.0%}; {least:.2g} or more is stable at any learning rate that exact training bears"
+        )
     return None
 
 
-def least_decay(stale_share: float, momentum: float = 0.9) -> float:
+def momentum_of(job: GNNPipeJob) -> float:
+    training = job.spec.training
+    return training.momentum if training.optimizer == "sgd" else ADAMS_MOMENTUM
+
+
+def least_decay(stale_share: float, momentum: float = ADAMS_MOMENTUM) -> float:
     """What ema needs for a stale share s: 1 - decay <= 0.6 (1 - momentum) (1 - s) / s, a fit to the linear model."""
     return max(0.0, 1.0 - 0.6 * (1.0 - momentum) * (1.0 - stale_share) / stale_share)
