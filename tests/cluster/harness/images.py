@@ -21,7 +21,7 @@ from .errors import NoCluster
 BASE_IMAGE = "localhost/gnnpipe-base:1"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 ARCHIVES_KEPT = 2  # per Dockerfile
-LAYERS_KEPT = 60  # about five builds of each image
+LAYERS_KEPT = 200  # a new build adds about a dozen, small ones unless a dependency changed
 BASE_DOCKERFILE = 'FROM scratch\nADD base.tar /\nENV LANG=C.UTF-8\nCMD ["python3"]\n'
 
 
