@@ -11,7 +11,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def render(panel: Panel, identity: int, x: int, y: int) -> Json:
-    defaults: Json = {"unit": panel.unit, "min": 0}
+    defaults: Json = {"unit": panel.unit, "min": panel.least}
     if panel.most is not None:
         defaults["max"] = panel.most
     if panel.kind == "timeseries":

@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter
 from panels import AT_A_GLANCE, ONE_JOB, STATES, Panel
 
 log = logging.getLogger("draw_dashboard")
@@ -32,12 +33,12 @@ log = logging.getLogger("draw_dashboard")
 TIMEOUT_SECONDS = 10
 COLUMNS = 3
 POINTS = 200  # per line
-UNITS = {
-    "short": EngFormatter(places=None, sep=""),
-    "s": EngFormatter("s"),
-    "bytes": EngFormatter("B"),
-    "Bps": EngFormatter("B/s"),
-    "percentunit": PercentFormatter(xmax=1),
+UNITS: dict[str, Callable[[float], str]] = {
+    "short": lambda value: f"{value:.4g}",
+    "s": EngFormatter("s", places=1).format_data,
+    "bytes": EngFormatter("B", places=1).format_data,
+    "Bps": EngFormatter("B/s", places=1).format_data,
+    "percentunit": lambda value: f"{value:.0%}",
 }
 
 
@@ -104,21 +105,21 @@ def draw_states(axes: Axes, lines: list[Line]) -> None:
     axes.legend(fontsize=6, loc="upper right")
 
 
-def draw_lines(axes: Axes, lines: list[Line], unit: str = "short") -> None:
+def draw_lines(axes: Axes, lines: list[Line], panel: Panel) -> None:
     for line in lines:
         axes.plot(line.seconds, line.values, label=line.name or "value", linewidth=1)
-    axes.set_ylim(bottom=0, top=1.2 * axes.get_ylim()[1])  # the legend's place is above the lines
-    axes.yaxis.set_major_formatter(UNITS[unit])
+    axes.set_ylim(bottom=panel.least, top=1.2 * max(axes.get_ylim()[1], 0))  # the legend's place is above
+    axes.yaxis.set_major_formatter(lambda value, place: UNITS[panel.unit](value))
     if 0 < len(lines) <= 12:
         axes.legend(fontsize=6, loc="upper left", ncols=2 if len(lines) > 4 else 1)
 
 
-def draw_last_values(axes: Axes, lines: list[Line], unit: str = "short") -> None:
+def draw_last_values(axes: Axes, lines: list[Line], panel: Panel) -> None:
     """What panels without a time axis show: each series that is still there as a bar with its last value."""
     end = max((line.seconds[-1] for line in lines if line.seconds), default=0.0)
     last = [line for line in lines if line.seconds and line.seconds[-1] == end]
     bars = axes.barh([line.name for line in last], [line.values[-1] for line in last])
-    axes.bar_label(bars, [UNITS[unit](line.values[-1]) for line in last], fontsize=7, padding=3)
+    axes.bar_label(bars, [UNITS[panel.unit](line.values[-1]) for line in last], fontsize=7, padding=3)
     axes.margins(x=0.2)
     axes.set_xticks([])
 
@@ -126,13 +127,13 @@ def draw_last_values(axes: Axes, lines: list[Line], unit: str = "short") -> None
 def draw_panel(panel: Panel, axes: Axes, lines: list[Line]) -> None:
     axes.set_title(panel.title, fontsize=9)
     if panel.instant:
-        draw_last_values(axes, lines, panel.unit)
+        draw_last_values(axes, lines, panel)
         return
     axes.set_xlabel("seconds", fontsize=7)
     if panel.kind == "state-timeline":
         draw_states(axes, lines)
     else:
-        draw_lines(axes, lines, panel.unit)
+        draw_lines(axes, lines, panel)
 
 
 def draw(question: Question, panels: list[Panel], out: Path) -> list[str]:

@@ -47,6 +47,7 @@ class Panel:
     height: int = 8
     unit: str = "short"
     about: str = ""
+    least: float = 0
     most: float | None = None
     stacked: bool = False
     instant: bool = False
@@ -189,6 +190,12 @@ ONE_JOB = [
         unit="Bps",
     ),
     Panel(
+        "Memory",
+        "timeseries",
+        [(f"max by (stage, rank) (gnnpipe_memory_bytes{{{ONE}}})", "stage {{stage}} rank {{rank}}")],
+        unit="bytes",
+    ),
+    Panel(
         "History drift",
         "timeseries",
         [(f"max by (stage) (gnnpipe_history_drift{{{ONE}}})", "stage {{stage}}")],
@@ -206,10 +213,20 @@ ONE_JOB = [
         more={"fieldConfig": {"defaults": {"min": -1, "max": 1}, "overrides": []}},
     ),
     Panel(
-        "Memory",
+        "Read from history",
         "timeseries",
-        [(f"max by (stage, rank) (gnnpipe_memory_bytes{{{ONE}}})", "stage {{stage}} rank {{rank}}")],
-        unit="bytes",
+        [(f"max(gnnpipe_stale_share{{{ONE}}})", "share of the edges' weight")],
+        unit="percentunit",
+        most=1,
+        about="How much of what vertices read from their neighbours is of an earlier epoch.",
+    ),
+    Panel(
+        "Gradient oscillation",
+        "timeseries",
+        [(f"min(gnnpipe_gradient_oscillation{{{ONE}}})", "autocorrelation")],
+        least=-1,
+        most=1,
+        about="Below -0.3 training swings: docs/staleness.md says which setting helps.",
     ),
     Panel("Restarts", "timeseries", [(f"gnnpipe_job_restarts_total{{{ONE}}}", "restarts")]),
     Panel(
