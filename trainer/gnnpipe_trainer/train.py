@@ -156,10 +156,9 @@ class Rank:
         """To the last good checkpoint, or to the very start, with calmer settings; the epoch to go on with."""
         self.saver.wait()
         self.reporter.settle()
-        if not verdict.finite and verdict.epoch == self._began and self.topology.rank == 0:
-            shutil.rmtree(
-                folder_of(self.saver.checkpoints, self._began - 1), ignore_errors=True
-            )  # spoilt already
+        spoilt = not verdict.finite and verdict.epoch == self._began  # no number from the first epoch on
+        if spoilt and self.topology.rank == 0:
+            shutil.rmtree(folder_of(self.saver.checkpoints, self._began - 1), ignore_errors=True)
         start = agree_on_start(self.identity, self.saver.checkpoints, self.groups.control)
         if start.checkpoint is None:
             self._forget()

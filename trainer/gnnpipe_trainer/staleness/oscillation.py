@@ -27,7 +27,7 @@ class Sketch:
         self._parameters = list(parameters)
         generator = torch.Generator().manual_seed(0)
         self._signs = [
-            (torch.randint(0, 2, p.shape, generator=generator) * 2 - 1).to(p.device, p.dtype)
+            (torch.randint(0, 2, p.shape, generator=generator, dtype=torch.int8) * 2 - 1).to(p.device)
             for p in self._parameters
         ]
 
