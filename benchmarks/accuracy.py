@@ -2,7 +2,8 @@
 
 Trains what docs/accuracy.md shows, cell after cell, and keeps one line per cell in results/accuracy.jsonl; started
 again it goes on where it stopped. Then it writes the tables and pictures of docs/accuracy.md from the kept lines.
-`--cell NAME` trains one cell again, `--list` names them, `--report` only writes the page.
+`--cell NAME` trains one cell again, `--list` names them, `--report` only writes the page. `--stages` trains cells with
+`gnnpipe run`, a process per rank, and keeps them in results/accuracy_stages.jsonl, to be held against the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_grid import Cell, ablation, everything, must_run
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "accuracy.jsonl"
+RESULTS = ROOT / "benchmarks" / "results"
 DATA = "GNNPIPE_DATA"  # environment: the folder of cora.npz and squirrel.npz
 
 Line = dict[str, Any]
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as mistake:
         console.print(f"--cell: {mistake}", soft_wrap=True)
         return 2
-    done = Kept(given.results)
+    kept = {name: Kept(given.results / f"{name}.jsonl") for name in ("accuracy", "accuracy_stages")}
+    done = kept["accuracy_stages" if given.stages else "accuracy"]
     if given.list:
         for cell in cells:
             console.print(f"{cell.name}  {'done' if done.has(cell) else ''}")
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.cell and not given.no_report:
         from accuracy_page import write_page  # matplotlib takes long to import
 
-        write_page(done.lines, given.page)
+        write_page(kept["accuracy"].lines, kept["accuracy_stages"].lines, given.page)
     return 0
 
 
@@ -87,19 +90,19 @@ def settings_of(cell: Cell) -> str:
 
 
 def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console: Console) -> None:
-    from accuracy_run import alone, train_cell  # torch takes long to import
+    from accuracy_run import alone, train_cell, train_in_stages  # torch takes long to import
 
     end = time.monotonic() + given.seconds if given.seconds else float("inf")
-    with alone():
+    train = train_in_stages if given.stages else train_cell
+    with nullcontext() if given.stages else alone():
         for cell in cells:
             if time.monotonic() > end:
                 console.print("Out of time; started again, it goes on")
                 return
-            result = train_cell(cell.manifest(given.data.resolve()), ROOT)
+            result = train(cell.manifest(given.data.resolve()), ROOT)
             done.keep(cell, result)
             console.print(
-                f"{cell.name}: test {result['test']:.1%} after {result['bestEpoch']} of {result['epochs']} "
-                f"epochs, {result['cpuSeconds']} s",
+                f"{cell.name}: test {result['test']:.1%} after {result['bestEpoch']} of {result['epochs']} epochs",
                 soft_wrap=True,
             )
 
@@ -126,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--whole", action="store_true", help="every graph, model and mode that is known")
     parser.add_argument("--seconds", type=float, help="start no cell after so many seconds")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--stages", action="store_true", help="train with real stages: gnnpipe run")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the kept lines")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "accuracy.md")
     return parser
 

@@ -74,7 +74,7 @@ def collect(lines: list[Line]) -> Grid:
     return {key: Runs(dict(sorted(runs.items()))) for key, runs in found.items()}
 
 
-def write_page(lines: list[Line], page: Path) -> None:
+def write_page(lines: list[Line], in_stages: list[Line], page: Path) -> None:
     grid = collect(lines)
     pictures = page.parent / "images"
     pictures.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def write_page(lines: list[Line], page: Path) -> None:
     text = page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    part = "\n\n".join(sections(grid))
+    part = "\n\n".join([*sections(grid), *_stages(grid, in_stages)])
     page.write_text(f"{before}{BEGIN}\n\n{part}\n\n{END}{after}", encoding="utf-8")
 
 
@@ -186,6 +186,19 @@ def _others(grid: Grid) -> Iterator[list[str]]:
             continue
         exact = grid.get((graph, model, "exact"))
         yield [graph, model, mode, str(runs), _against(runs, exact) if exact is not None else ""]
+
+
+def _stages(grid: Grid, in_stages: list[Line]) -> Iterator[str]:
+    rows = []
+    for line in in_stages:
+        cell = Cell.of(line["cell"])
+        runs = grid.get((cell.graph, cell.model, cell.mode))
+        same = runs.by_seed.get(cell.seed) if runs is not None else None
+        beside = ["-", "-"] if same is None else [f"{100 * same['test']:.1f}", str(runs)]
+        rows.append([cell.name, f"{100 * line['test']:.1f}", *beside])
+    if rows:
+        table = markdown_table(("cell", "gnnpipe run", "at once, this seed", "at once, all seeds"), rows)
+        yield f"### With real stages\n\n{table}"
 
 
 def _verdict(met: bool) -> str:

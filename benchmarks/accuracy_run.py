@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch.distributed as dist
 from at_once import AtOnce
 
 from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.cli import main
 from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
 
 Result = dict[str, Any]
@@ -63,4 +66,25 @@ def train_cell(manifest: dict[str, Any], folder: Path) -> Result:
         "cpuSeconds": round(time.process_time() - start, 1),
         "validation": validation,
         "loss": losses,
+    }
+
+
+def train_in_stages(manifest: dict[str, Any], folder: Path) -> Result:
+    """The same with `gnnpipe run`: a process per rank."""
+    with TemporaryDirectory() as out:
+        written = Path(out) / "job.json"
+        written.write_text(json.dumps(manifest))
+        if main(["run", str(written), "--out", out]) != 0:
+            raise RuntimeError(f"gnnpipe run failed: {(Path(out) / 'train.log').read_text()[-2000:]}")
+        result = json.loads((Path(out) / "result.json").read_text())
+        lines = [json.loads(row) for row in (Path(out) / "epochs.jsonl").read_text().splitlines()]
+    known = [line for line in lines if line.get("accuracy")]
+    return {
+        "epochs": result["epochs"],
+        "bestEpoch": result["bestEpoch"] + 1,
+        "val": round(result["accuracy"]["val"], 4),
+        "test": round(result["accuracy"]["test"], 4),
+        "lastTest": round(known[-1]["accuracy"]["test"], 4),
+        "validation": [round(line["accuracy"]["val"], 4) for line in known],
+        "loss": [round(line["loss"], 4) for line in known],
     }

@@ -69,13 +69,14 @@ def test_the_page_compares_seed_by_seed(tmp_path: Path) -> None:
     ]
     page = tmp_path / "accuracy.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_page(lines, page)
+    write_page(lines, [line("pipeline", 0, 0.79, [0.7])], page)
     text = page.read_text()
     (row,) = [row for row in text.splitlines() if row.startswith("| gcn-4 |")]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells[2:4] == ["79.0 ± 1.4 (2)", "-2.0"]
     assert cells[6] == "4 / 6 (1 of 2)"
     assert cells[7:] == ["**no**", "**no**"]
+    assert "| cora/gcn-4/pipeline/0 | 79.0 | 78.0 | 79.0 ± 1.4 (2) |" in text
     assert text.startswith("before")
     assert text.endswith("after\n")
     assert (tmp_path / "images" / "accuracy.png").exists()
