@@ -1,140 +1,216 @@
-"""Forecast against measured, on this machine: `python benchmarks/forecast.py OUT.json [--quick]`.
+"""Forecast against measured, on this machine: epoch time, bytes, memory, and whether `gnnpipe plan` picks well.
 
-Runs each case with the real engine under `gnnpipe run`, compares bytes, memory and epoch time with what
-`gnnpipe plan` says, and whether the plan that it would take is the quickest of its group. Calibrate first, on an idle
-machine: `gnnpipe plan examples/quickstart.yaml --calibrate`. All links are the loopback; for another speed run it in
-network namespaces behind `tc qdisc ... tbf`, calibrated there.
+    python benchmarks/forecast.py --minutes 5          # goes on where the last call stopped; repeat until it is done
+    python benchmarks/forecast.py --minutes 0          # only the table and the figures, from the results so far
+
+Each call calibrates the machine, trains the cases that were run least often (in fresh processes, links emulated
+with network namespaces, for which it must be root), and calibrates again. The results file keeps everything that was
+measured; forecasts are made from it with the calibrations pooled, so that they are those of the present code.
+Cores of rented machines change their pace by half from one second to the next. So both sides are the quickest seen: of
+each calibrated action, and of the epochs of a case; the medians of the rounds stand beside.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
-from itertools import groupby
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnpipe_api.load import parse_job
-from gnnpipe_api.plan import make_plan
-from gnnpipe_trainer.planning.main import make_planner
+from forecast_page import sentences, summary, table
+from pages import put
 
-EPOCHS = 12
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.bench.link import bits_per_second
+from gnnpipe_trainer.bench.machine import describe_machine
+from gnnpipe_trainer.bench.measure import measure
+from gnnpipe_trainer.bench.modes import Mode
+from gnnpipe_trainer.planning import calibrate
+from gnnpipe_trainer.planning.forecast import Forecast, Planner
+from gnnpipe_trainer.planning.hardware import Hardware, Link
+from gnnpipe_trainer.planning.main import make_planner
+from gnnpipe_trainer.report import WARMUP_EPOCHS
+
+RESULTS = Path(__file__).parent / "results" / "forecast.json"
+EPOCHS = 10
+TCP_SHARE = 0.94  # of a link's bits that are a message's
+
 GRAPHS = {
-    "small": {"source": "synthetic", "vertices": 8_000, "averageDegree": 20},
-    "dense": {"source": "synthetic", "vertices": 12_000, "averageDegree": 60},
+    "sparse": {"source": "synthetic", "vertices": 16_000, "averageDegree": 12},
+    "dense": {"source": "synthetic", "vertices": 8_000, "averageDegree": 60},
 }
 MODELS = {
     "gcnii": {"kind": "gcnii", "layers": 8, "hidden": 64},
-    "resgcn": {"kind": "resgcn", "layers": 8, "hidden": 128, "dropout": 0.3},
+    "resgcn": {"kind": "resgcn", "layers": 8, "hidden": 96, "dropout": 0.3},
 }
-CUTS = [(1, 1, 1), (1, 2, 2), (2, 1, 8), (2, 1, 32), (2, 2, 8), (4, 1, 16)]  # stages, ways, chunks
+LOOPBACK = "loopback"
+CUTS = {  # stages, ways, chunks, by link
+    LOOPBACK: [(1, 1, 1), (1, 2, 2), (2, 1, 8), (2, 1, 32), (2, 2, 8), (4, 1, 16)],
+    "200mbit": [(1, 2, 2), (2, 1, 16)],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    graph: str
+    model: str
+    link: str
+    cut: tuple[int, int, int]
+
+    @property
+    def ranks(self) -> int:
+        return self.cut[0] * self.cut[1]
+
+    @property
+    def key(self) -> str:
+        stages, ways, chunks = self.cut
+        return f"{self.graph} {self.model} {self.link} {stages}x{ways} {chunks}"
+
+    @property
+    def mode(self) -> Mode:
+        parallelism = dict(zip(("stages", "ways", "chunks"), self.cut, strict=True))
+        return Mode(self.key, parallelism=parallelism, rate=None if self.link == LOOPBACK else self.link)
+
+    def job(self) -> GNNPipeJob:
+        manifest = {
+            "apiVersion": "gnnpipe.io/v1alpha1",
+            "kind": "GNNPipeJob",
+            "metadata": {"name": f"{self.model}-{self.graph}"},
+            "spec": {"graph": GRAPHS[self.graph], "model": MODELS[self.model]},
+        }
+        return self.mode.job(parse_job(manifest), EPOCHS)
+
+
+CASES = [
+    Case("sparse", "gcnii", LOOPBACK, (3, 1, 12)),
+    Case("dense", "resgcn", LOOPBACK, (3, 1, 12)),
+] + [
+    Case(graph, model, link, cut)
+    for link, cuts in CUTS.items()
+    for cut in cuts
+    for graph in GRAPHS
+    for model in MODELS
+]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="four cases only, to see that it works")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long to measure in this call")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each case is run in all")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="put the table into this page: docs/planning.md"
+    )
     given = parser.parse_args()
-    cases = [(graph, model, cut) for graph in GRAPHS for model in MODELS for cut in CUTS]
-    load_before = os.getloadavg()[0]
-    results = [run(*case) for case in (cases[:4] if given.quick else cases)]
-    content = {
-        "machine": {"cores": os.cpu_count(), "processor": platform.processor(), "load": load_before},
-        "summary": summary(results),
-        "cases": results,
-    }
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    sys.stdout.write(table(results) + "\n\n" + json.dumps(content["summary"], indent=2) + "\n")
+    content = _read(given.results)
+    waiting = _waiting(content, given.rounds)
+    if given.minutes > 0 and waiting:
+        _measure(content, waiting, time.monotonic() + 60 * given.minutes, given.results)
+    left = len(_waiting(content, given.rounds))
+    cases = forecasts(content)
+    content |= {"summary": summary(cases), "cases": cases}
+    _write(given.results, content)
+    text = f"{table(content)}\n\n{sentences(content['summary'])}"
+    if given.page:
+        put(given.page, "forecast", text)
+    sys.stdout.write(f"{text}\n{left} runs are left\n")
     return 0
 
 
-def run(graph: str, model: str, cut: tuple[int, int, int]) -> dict[str, Any]:
-    """One case, trained and forecast."""
-    stages, ways, chunks = cut
-    manifest = {
-        "apiVersion": "gnnpipe.io/v1alpha1",
-        "kind": "GNNPipeJob",
-        "metadata": {"name": f"{model}-{graph}"},
-        "spec": {
-            "graph": GRAPHS[graph],
-            "model": MODELS[model],
-            "training": {"epochs": EPOCHS, "evaluateEvery": EPOCHS, "device": "cpu"},
-            "parallelism": {"stages": stages, "ways": ways, "chunks": chunks},
-        },
-    }
-    job = parse_job(manifest)
-    forecast = make_planner(job, Path()).forecast(make_plan(job))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.json"
-        path.write_text(json.dumps(manifest))
-        command = [sys.executable, "-m", "gnnpipe_trainer.cli", "run", str(path), "--out", f"{folder}/out"]
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        result = json.loads((Path(folder) / "out" / "result.json").read_text())
-    memory = [forecast.memory[rank // ways].total for rank in range(stages * ways)]
-    return {
-        "graph": graph,
-        "model": model,
-        "cut": list(cut),
-        "seconds": {"measured": result["seconds"]["epochMedian"], "forecast": forecast.seconds},
-        "bytes": {"measured": result["bytesPerEpoch"], "forecast": forecast.volume.as_dict()},
-        "memory": {"measured": result["peakMemoryBytes"], "forecast": memory},
-        "bubble": {"measured": result["bubble"]["measured"], "forecast": forecast.epoch.bubble},
-    }
+def _read(path: Path) -> dict[str, Any]:
+    if path.exists():
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+    return {"machine": describe_machine(), "calibrations": [], "runs": {}}
 
 
-def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    times = [abs(r["seconds"]["forecast"] / r["seconds"]["measured"] - 1) for r in results]
-    memory = [
-        abs(ours / real - 1)
-        for r in results
-        for ours, real in zip(r["memory"]["forecast"], r["memory"]["measured"], strict=True)
-    ]
-    return {
-        "cases": len(results),
-        "timeErrorMedian": statistics.median(times),
-        "timeErrorWorst": max(times),
-        "bytesExact": sum(r["bytes"]["forecast"] == r["bytes"]["measured"] for r in results),
-        "memoryErrorMedian": statistics.median(memory),
-        "memoryErrorWorst": max(memory),
-        "choices": choices(results),
-    }
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def choices(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each graph, model and number of ranks with a choice: how much slower the forecast's pick really is."""
-
-    def group(result: dict[str, Any]) -> tuple[str, str, int]:
-        return result["graph"], result["model"], result["cut"][0] * result["cut"][1]
-
-    found = []
-    for key, members in groupby(sorted(results, key=group), key=group):
-        rivals = list(members)
-        if len(rivals) > 1:
-            picked = min(rivals, key=lambda r: r["seconds"]["forecast"])["seconds"]["measured"]
-            quickest = min(r["seconds"]["measured"] for r in rivals)
-            found.append({"case": list(key), "slowerThanBest": picked / quickest - 1})
-    return found
+def _waiting(content: dict[str, Any], rounds: int) -> list[Case]:
+    """The cases that were run least often first."""
+    done = {case: len(content["runs"].get(case.key, [])) for case in CASES}
+    return sorted((case for case in CASES for _ in range(rounds - done[case])), key=lambda c: done[c])
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    lines = [
-        "| graph | model | stages x ways, chunks | measured ms | forecast ms | error |",
-        "|---|---|---|---|---|---|",
-    ]
-    for r in results:
-        measured, forecast = r["seconds"]["measured"], r["seconds"]["forecast"]
-        stages, ways, chunks = r["cut"]
-        lines.append(
-            f"| {r['graph']} | {r['model']} | {stages} x {ways}, {chunks} | {1000 * measured:.1f} "
-            f"| {1000 * forecast:.1f} | {100 * (forecast / measured - 1):+.0f}% |"
+def _measure(content: dict[str, Any], waiting: list[Case], until: float, path: Path) -> None:
+    content["calibrations"].append(calibrate.measure())
+    began = time.monotonic()
+    for number, case in enumerate(waiting):
+        each = (time.monotonic() - began) / max(1, number)
+        if time.monotonic() + each + 15 > until:  # time for the last calibration
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measure(case.mode, case.job(), EPOCHS, Path(), Path(folder) / "run")
+        content["runs"].setdefault(case.key, []).append(
+            {"seconds": figures.seconds, "bytes": figures.sent_bytes, "memory": figures.memory_bytes}
         )
-    return "\n".join(lines)
+        _write(path, content)
+    content["calibrations"].append(calibrate.measure())
+
+
+def forecasts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case that was run, measured and forecast."""
+    machine = calibrate.hardware_of([rank for ranks in content["calibrations"] for rank in ranks])
+    return [
+        _compare(case, content["runs"][case.key], _forecast(case, machine))
+        for case in CASES
+        if case.key in content["runs"]
+    ]
+
+
+def _forecast(case: Case, machine: Hardware) -> Forecast:
+    hardware = machine
+    if case.link != LOOPBACK:
+        far = Link(TCP_SHARE * bits_per_second(case.link) / 8, machine.near.latency_seconds)
+        hardware = replace(machine, far=far, ranks_per_machine=case.ranks // 2)
+    job = case.job()
+    known = _planner(case.graph, case.model)
+    planner = Planner(job, known.shape, known.graph, hardware)
+    stages, ways, chunks = case.cut
+    return planner.forecast(planner.plan(stages, ways, chunks // ways))
+
+
+@cache
+def _planner(graph: str, model: str) -> Planner:
+    """Its graph remembers the cuts."""
+    return make_planner(Case(graph, model, LOOPBACK, (1, 1, 1)).job(), Path())
+
+
+def _compare(case: Case, runs: list[dict[str, Any]], forecast: Forecast) -> dict[str, Any]:
+    rounds = [run["seconds"][WARMUP_EPOCHS:] for run in runs]
+    memory = [forecast.memory[rank // case.cut[1]].total for rank in range(case.ranks)]
+    volume = forecast.volume.as_dict()
+    return {
+        **asdict(case),
+        "seconds": {
+            "measured": min(map(min, rounds)),
+            "medians": [statistics.median(seconds) for seconds in rounds],
+            "forecast": forecast.seconds,
+        },
+        "bytes": {
+            "measured": runs[-1]["bytes"],
+            "forecast": {kind: volume[kind] for kind in runs[-1]["bytes"]},
+        },
+        "memory": {
+            "measured": [
+                statistics.median(run["memory"][rank] for run in runs) for rank in range(case.ranks)
+            ],
+            "forecast": memory,
+        },
+        "bubble": forecast.epoch.bubble,
+    }
 
 
 if __name__ == "__main__":

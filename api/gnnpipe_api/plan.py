@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from gnnpipe_api.job import GNNPipeJob
@@ -11,6 +12,9 @@ from gnnpipe_api.job import GNNPipeJob
 CHUNKS_PER_RANK = 4
 _MOST_AUTO_STAGES = 4
 _LAYERS_PER_AUTO_STAGE = 4
+WORTH_AN_UNEVEN_CUT = (
+    0.9  # another cut than the even one must make the slowest stage at least this much quicker
+)
 
 
 @dataclass(frozen=True)
@@ -76,21 +80,59 @@ def make_plan(
 
 
 def cut_layers(costs: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Cut layers into consecutive stages: each takes layers until it has its share of the remaining cost.
+    """Cut layers into consecutive stages so that the slowest stage is as quick as it can be.
 
-    Every stage gets at least one layer, whatever the costs.
+    Within that, each stage takes layers until it has its share of the remaining cost. Every stage gets at least one
+    layer, whatever the costs.
     """
     if len(costs) < stages:
         raise ValueError(f"{stages} stages need at least {stages} layers, got {len(costs)}")
+    limit = _least_slowest(costs, stages)
     cut: list[int] = []
     first = 0
-    for stage in range(stages):
-        stages_after = stages - stage - 1
+    for stages_after in reversed(range(stages)):
         most = len(costs) - first - stages_after
         share = sum(costs[first:]) / (stages_after + 1)
         taken = 1
-        while taken < most and (stages_after == 0 or sum(costs[first : first + taken]) < share):
+        while taken < most and (
+            stages_after == 0
+            or _stages_needed(costs[first + taken :], limit) > stages_after
+            or (sum(costs[first : first + taken]) < share and sum(costs[first : first + taken + 1]) <= limit)
+        ):
             taken += 1
         cut.append(taken)
         first += taken
     return tuple(cut)
+
+
+def better_cut(even: tuple[int, ...], costs: Sequence[float]) -> tuple[int, ...]:
+    """The even cut, unless cutting by cost makes the slowest stage clearly quicker: costs are never quite exact."""
+    by_cost = cut_layers(costs, len(even))
+    return (
+        by_cost if slowest_stage(by_cost, costs) < WORTH_AN_UNEVEN_CUT * slowest_stage(even, costs) else even
+    )
+
+
+def slowest_stage(cut: Sequence[int], costs: Sequence[float]) -> float:
+    """The cost of the stage that costs most."""
+    ends = list(accumulate(cut))
+    return max(sum(costs[end - layers : end]) for end, layers in zip(ends, cut, strict=True))
+
+
+def _least_slowest(costs: Sequence[float], stages: int) -> float:
+    """What the slowest stage of the best cut costs, rounded up a little."""
+    low, high = max(costs), sum(costs)
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _stages_needed(costs, middle) <= stages else (middle, high)
+    return high
+
+
+def _stages_needed(costs: Sequence[float], limit: float) -> int:
+    """How many stages of at most this cost the layers fill, one after the other."""
+    stages, filled = min(1, len(costs)), 0.0
+    for cost in costs:
+        filled += cost
+        if filled > limit:
+            stages, filled = stages + 1, cost
+    return stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnpipe_api.load import InvalidJob, parse_job
-from gnnpipe_api.plan import Plan, cut_layers, make_plan
+from gnnpipe_api.plan import Plan, better_cut, cut_layers, make_plan, slowest_stage
 
 Count = int | Literal["auto"]
 counts = st.one_of(st.integers(1, 40), st.just("auto"))
@@ -59,6 +60,21 @@ def test_layers_of_any_cost_leave_no_stage_empty(costs: list[float], stages: int
     assert len(cut) == stages
     assert sum(cut) == len(costs)
     assert min(cut) >= 1
+
+
+@given(costs=st.lists(st.floats(0.1, 10), min_size=1, max_size=9), stages=st.integers(1, 4))
+def test_no_other_cut_has_a_quicker_slowest_stage(costs: list[float], stages: int) -> None:
+    if stages > len(costs):
+        return
+    inner = itertools.combinations(range(1, len(costs)), stages - 1)
+    every = [tuple(b - a for a, b in itertools.pairwise((0, *ends, len(costs)))) for ends in inner]
+    best = min(slowest_stage(cut, costs) for cut in every)
+    assert slowest_stage(cut_layers(costs, stages), costs) == pytest.approx(best)
+
+
+def test_layers_of_nearly_the_same_cost_are_cut_evenly() -> None:
+    assert better_cut((2, 2), [1.0, 1.1, 1.0, 0.9]) == (2, 2)
+    assert better_cut((2, 2), [3.0, 1.0, 1.0, 1.0]) == (1, 3)
 
 
 def test_a_costly_layer_gets_a_stage_to_itself() -> None:

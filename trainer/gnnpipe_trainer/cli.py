@@ -176,6 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--calibrate", action="store_true", help="measure this machine first (about 10 s); it is remembered"
     )
+    sub.add_argument(
+        "--from-run",
+        type=Path,
+        metavar="DIR",
+        help="machines as a finished run of this job shows them: its --out folder",
+    )
 
     sub = command("evaluate", evaluate, "exact accuracies of a trained model", takes_job=True)
     sub.add_argument("--model", type=Path, required=True, metavar="FILE", help="model.pt of a run")

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gnnpipe_trainer.pipeline.schedule import Work
-from gnnpipe_trainer.timeline import EQUAL_COSTS, Row, Span, idle_share, is_work, makespan, play
+from gnnpipe_trainer.planning.simulate import EQUAL_COSTS, play
+from gnnpipe_trainer.timeline import Row, Span, idle_share, is_work, makespan
 
 COLOURS = {Work.FORWARD: "#4c78a8", Work.INPUT_GRADIENT: "#f58518", Work.WEIGHT_GRADIENT: "#54a24b"}
 MEANINGS = {

@@ -19,7 +19,8 @@ from typing import Any
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.pipeline.schedule import Work, slot_count
-from gnnpipe_trainer.timeline import WAIT, Row, Span, is_work, makespan, play, worked
+from gnnpipe_trainer.planning.simulate import play
+from gnnpipe_trainer.timeline import WAIT, Row, Span, is_work, makespan, worked
 
 ENV_PROFILE = (
     "GNNPIPE_PROFILE"  # the folder for the ranks' spans; set by `gnnpipe run --profile` for its ranks

@@ -9,7 +9,8 @@ import pytest
 
 from gnnpipe_trainer.draw import draw_run, draw_schedule
 from gnnpipe_trainer.pipeline.schedule import Work, epoch_schedule
-from gnnpipe_trainer.timeline import Span, idle_share, makespan, play
+from gnnpipe_trainer.planning.simulate import play
+from gnnpipe_trainer.timeline import Span, idle_share, makespan
 
 
 @pytest.mark.parametrize("split", [True, False])

@@ -10,34 +10,39 @@ import pytest
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.pipeline.schedule import Work
-from gnnpipe_trainer.planning.calibrate import UNITS, Sample, edge_seconds, errors, fit, measure
+from gnnpipe_trainer.planning.calibrate import UNITS, errors, fit
 from gnnpipe_trainer.planning.hardware import CPU, KNOWN, Costs
+from gnnpipe_trainer.planning.samples import REFRESH, STEP, Bench, Sample
+from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import FILE, load_calibration, save_calibration
 
 TRUE = CPU.costs
 
 
-def sample(work: Work, **amounts: float) -> Sample:
-    every = {unit: 0.0 for unit in (*UNITS, "edge")} | amounts
+def sample(action: str, **amounts: float) -> Sample:
+    every = dict.fromkeys(UNITS, 0.0) | amounts
     costs = asdict(TRUE)
-    return Sample(work, every, sum(costs[unit] * amount for unit, amount in every.items()))
+    return Sample(action, every, sum(costs[unit] * amount for unit, amount in every.items()))
 
 
 SAMPLES = [
-    sample(Work.FORWARD, multiply=1e9, edge=3e8, row=1e7, random=2e6, forward_block=4),
+    sample(Work.FORWARD, multiply=1e9, dense=5e7, edge=3e8, row=1e7, random=2e6, forward_block=4),
     sample(Work.FORWARD, multiply=2e8, edge=1e9, row=5e7, forward_block=64),
     sample(Work.FORWARD, multiply=3e8, conv=2e6, row=2e6, random=9e5, forward_block=8),
-    sample(Work.INPUT_GRADIENT, multiply=1e9, edge=2e8, row=3e7, refresh=2e5, backward_block=4),
-    sample(Work.INPUT_GRADIENT, multiply=5e8, edge=9e8, row=1e7, refresh=2e6, backward_block=64),
+    sample(Work.INPUT_GRADIENT, multiply=1e9, edge=2e8, row=3e7, backward_block=4),
+    sample(Work.INPUT_GRADIENT, multiply=5e8, edge=9e8, row=1e7, backward_block=64),
     sample(Work.INPUT_GRADIENT, multiply=2e8, conv=4e6, row=6e6, backward_block=8),
-    sample(Work.WEIGHT_GRADIENT, multiply=1e9, weight_block=4),
+    sample(Work.WEIGHT_GRADIENT, multiply=1e9, dense=2e7, weight_block=4),
+    sample(Work.WEIGHT_GRADIENT, multiply=1e8, dense=8e6, weight_block=8),
     sample(Work.WEIGHT_GRADIENT, multiply=4e8, weight_block=64),
     sample(Work.FORWARD, row=1e8, random=3e7, forward_block=2),
+    sample(REFRESH, refresh=2e6),
+    sample(STEP, epoch=1, row=1e5),
 ]
 
 
 def test_costs_that_explain_the_samples_are_found_again() -> None:
-    found = fit(SAMPLES, edge=TRUE.edge, message=TRUE.message)
+    found = fit(SAMPLES, TRUE.message, TRUE.byte)
     for unit, cost in asdict(TRUE).items():
         assert getattr(found, unit) == pytest.approx(cost, rel=1e-6), unit
     assert max(map(abs, errors(SAMPLES, found))) < 1e-6
@@ -45,25 +50,23 @@ def test_costs_that_explain_the_samples_are_found_again() -> None:
 
 def test_no_cost_is_negative_however_odd_the_samples() -> None:
     odd = [replace(s, seconds=s.seconds * (1 + 0.5 * (-1) ** i)) for i, s in enumerate(SAMPLES)]
-    assert min(asdict(fit(odd, TRUE.edge, TRUE.message)).values()) >= 0
+    assert min(asdict(fit(odd)).values()) >= 0
 
 
-def test_the_engines_own_actions_are_measured_and_all_but_the_constant_ones_have_work(
-    job: Callable[..., GNNPipeJob],
-) -> None:
-    samples = measure(job("gcnii", 4, stages=2, chunks=3))
-    assert [s.work for s in samples] == [*Work, *Work]
+def test_the_engines_own_actions_are_measured_and_each_has_work(job: Callable[..., GNNPipeJob]) -> None:
+    bench = Bench(job("gcnii", 4, stages=2, chunks=3))
+    samples = bench.samples(bench.measure())
+    assert [s.action for s in samples] == 2 * [*map(str, Work), REFRESH, STEP]
     assert all(s.seconds > 0 for s in samples)
-    assert all(s.amounts["multiply"] > 0 for s in samples)
-    assert 0 < edge_seconds(rows=50, degree=5, width=8) < 1e-3
+    assert all(s.amounts["multiply"] > 0 for s in samples if s.action in list(Work))
 
 
 def test_a_calibration_is_kept_and_one_of_another_version_is_not_used(tmp_path: Path) -> None:
     assert load_calibration(tmp_path) is None
-    hardware = replace(CPU, name="here", costs=Costs(*range(1, 12)), cores=2)
+    hardware = replace(CPU, name="here", costs=Costs(*range(1, 14)), cores=Cores(2, 1.3))
     save_calibration(hardware, tmp_path)
     assert load_calibration(tmp_path) == hardware
-    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace('"format": 1', '"format": 0'))
+    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace('"format": 2', '"format": 0'))
     assert load_calibration(tmp_path) is None
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble
-from gnnpipe_trainer.planning.simulate import Epoch, simulate
-from gnnpipe_trainer.timeline import play
+from gnnpipe_trainer.planning.simulate import Cores, Epoch, simulate
 
 SHAPES = [(1, 1), (2, 8), (4, 4), (4, 16), (5, 3)]
 
@@ -26,13 +25,7 @@ def equal(
     if not split:
         costs[Work.INPUT_GRADIENT] = [2 * work] * slots
     messages = [[transfer] * slots for _ in range(stages - 1)]
-    return simulate([costs] * stages, messages, split_backward=split, cores=cores, ways=ways)
-
-
-@pytest.mark.parametrize(("stages", "slots"), SHAPES)
-@pytest.mark.parametrize("split", [True, False])
-def test_with_equal_costs_and_no_links_it_is_the_ideal_timeline(stages: int, slots: int, split: bool) -> None:
-    assert equal(stages, slots, split=split).rows == play(stages, slots, split)
+    return simulate([costs] * stages, messages, split_backward=split, cores=Cores(cores), ways=ways)
 
 
 @pytest.mark.parametrize(("stages", "slots"), SHAPES)
@@ -50,7 +43,7 @@ def test_an_epoch_is_never_shorter_than_its_busiest_stage_nor_longer_than_everyt
     costs: list[list[float]], slots: int, transfer: float, cores: int | None
 ) -> None:
     stages = [{work: [c] * slots for work, c in zip(Work, cost, strict=True)} for cost in costs]
-    epoch = simulate(stages, [[transfer] * slots for _ in stages[1:]], cores=cores)
+    epoch = simulate(stages, [[transfer] * slots for _ in stages[1:]], cores=Cores(cores))
     busy = [sum(cost) * slots for cost in costs]
     least = max(max(busy), sum(busy) / (cores or len(costs)))
     assert epoch.seconds >= least - 1e-6
@@ -74,3 +67,25 @@ def test_the_slowest_stage_sets_the_pace() -> None:
     quick, slow = ({work: [cost] * 16 for work in Work} for cost in (1.0, 3.0))
     epoch = simulate([quick, slow, quick], [[0.0] * 16] * 2)
     assert epoch.seconds == pytest.approx(3 * 16 * 3, rel=0.06)
+
+
+def test_busy_cores_slow_each_other_down_as_far_as_they_share_caches_and_memory() -> None:
+    crowded = Cores(2, crowding=1.5)
+    assert [crowded.rate(busy) for busy in (1, 2)] == [1.0, pytest.approx(1 / 1.5)]
+    assert crowded.rate(4) == pytest.approx(crowded.rate(2) / 2)
+    assert [Cores().rate(busy) for busy in (1, 100)] == [1.0, 1.0]
+
+
+def test_the_next_epoch_begins_while_later_stages_still_end_this_one() -> None:
+    even = {work: [1.0] * 4 for work in Work}
+    late = {**even, Work.WEIGHT_GRADIENT: [3.0] * 4}  # which the last stage puts off to the end
+    once, often = (simulate([even, late], [[0.0] * 4], epochs=epochs) for epochs in (1, 3))
+    assert once.seconds == 1 + 4 * 5
+    assert often.seconds == 4 * 5
+
+
+def test_what_is_done_before_the_first_wait_is_hidden_behind_it_and_what_comes_last_is_not() -> None:
+    costs = {work: [1.0] * 8 for work in Work}
+    plain = simulate([costs] * 2, [[0.0] * 8])
+    assert simulate([costs] * 2, [[0.0] * 8], prepare=[0.0, 0.9]).seconds == plain.seconds
+    assert simulate([costs] * 2, [[0.0] * 8], end=[0.5, 0.5]).seconds == plain.seconds + 0.5

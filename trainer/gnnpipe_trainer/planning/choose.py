@@ -8,6 +8,7 @@ from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 
 SLOTS_PER_STAGE = (2, 4, 8)
+ABOUT_THE_SAME = 1.03  # forecasts are no better than that
 WORTH_BEING_STALE = 0.95  # a plan with history must be this much quicker than the best exact one
 
 
@@ -108,7 +109,8 @@ def reason(best: Forecast, forecasts: list[Forecast]) -> str:
 
 
 def _ratio(slow: Forecast, quick: Forecast) -> str:
-    return f"{slow.seconds / quick.seconds:.2f} times"
+    ratio = slow.seconds / quick.seconds
+    return f"{ratio:.2f} times" if ratio > ABOUT_THE_SAME else "about"
 
 
 def _name(forecast: Forecast) -> str:

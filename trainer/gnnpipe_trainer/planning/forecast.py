@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_api.plan import Plan, default_chunks, make_plan
+from gnnpipe_api.plan import Plan, better_cut, default_chunks, make_plan
 from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble, slot_count
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.graphs import Graph
@@ -17,7 +17,9 @@ from gnnpipe_trainer.planning.memory import Memory, stage_memory
 from gnnpipe_trainer.planning.shape import ModelShape
 from gnnpipe_trainer.planning.simulate import Epoch, simulate
 from gnnpipe_trainer.planning.volume import Volume, item_bytes, volume, wire_bytes
-from gnnpipe_trainer.planning.work import StageWork, stage_seconds
+from gnnpipe_trainer.planning.work import StageWork, seconds, stage_seconds
+
+UPDATE_PASSES = 6  # element-wise results of an optimizer's step, per parameter
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,12 @@ class Forecast:
     volume: Volume
     memory: tuple[Memory, ...]  # by stage: of its fullest rank
     epoch: Epoch
-    seconds: float  # the epoch, gradients and weight update included
     memory_limit: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Of an epoch, gradients and weight update included."""
+        return self.epoch.seconds
 
     @property
     def mode(self) -> str:
@@ -77,15 +83,20 @@ class Planner:
         works = self._stage_works(plan)
         wire = wire_bytes(self.job)
         stages = [dict(stage_seconds(work, cut, self.hardware, wire)) for work in works]
-        messages = self._message_seconds(plan, cut, wire)
-        self._charge_messages(stages, messages)
-        in_flight = messages if self.hardware.overlap else [[0.0] * cut.slots for _ in messages]
+        sizes = self._message_bytes(plan, cut, wire)
+        links = [self.hardware.border(stage, plan.ways) for stage in range(plan.stages - 1)]
+        messages = [[link.seconds(n) for n in border] for link, border in zip(links, sizes, strict=True)]
+        self._charge_messages(stages, sizes, messages)
+        overlap = self.hardware.overlap
         epoch = simulate(
             stages,
-            in_flight,
+            messages if overlap else [[0.0] * cut.slots for _ in messages],
             ways=plan.ways,
             cores=self.hardware.cores,
             split_backward=self.job.spec.parallelism.split_backward,
+            prepare=[self.hardware.costs.refresh * work.entries_to_sort_out(cut) for work in works],
+            end=[self._end_seconds(plan, stage) for stage in range(plan.stages)],
+            epochs=2 if overlap else 1,  # a stage may begin its next epoch while others end theirs
         )
         return Forecast(
             plan,
@@ -95,7 +106,6 @@ class Planner:
                 for stage in range(plan.stages)
             ),
             epoch,
-            epoch.seconds + self._end_seconds(plan),
             self.hardware.memory_bytes,
         )
 
@@ -106,52 +116,68 @@ class Planner:
             update={"stages": stages, "ways": ways, "chunks": chunks}
         )
         spec = self.job.spec.model_copy(update={"parallelism": parallelism})
-        return make_plan(self.job.model_copy(update={"spec": spec}))
+        even = make_plan(self.job.model_copy(update={"spec": spec}))
+        if stages == 1:
+            return even
+        costs = self.layer_seconds(self.graph.cut(ways, chunks, stages))
+        return replace(even, layers_per_stage=better_cut(even.layers_per_stage, costs))
+
+    def layer_seconds(self, cut: Cut) -> list[float]:
+        """What each layer computes in an epoch; the encoder counts to the first, the decoder to the last."""
+        alike: dict[object, float] = {}
+        found = []
+        for layer, block in enumerate(self.shape.blocks):
+            work = self._work(layer, 1)
+            kind = (block, layer == 0, tuple(work.ends))
+            if kind not in alike:
+                amounts = work.amounts(cut).values()
+                alike[kind] = sum(float(seconds(a, self.hardware.costs).sum()) for a in amounts)
+            found.append(alike[kind])
+        return found
 
     def _stage_works(self, plan: Plan) -> list[StageWork]:
+        return [
+            self._work(plan.first_layer(stage), layers) for stage, layers in enumerate(plan.layers_per_stage)
+        ]
+
+    def _work(self, first: int, layers: int) -> StageWork:
         parallelism = self.job.spec.parallelism
-        return [
-            StageWork(
-                self.shape,
-                plan.first_layer(stage),
-                layers,
-                parallelism.history.mode,
-                parallelism.split_backward,
-                parallelism.recompute,
-            )
-            for stage, layers in enumerate(plan.layers_per_stage)
-        ]
+        return StageWork(
+            self.shape,
+            first,
+            layers,
+            parallelism.history.mode,
+            parallelism.split_backward,
+            parallelism.recompute,
+        )
 
-    def _message_seconds(self, plan: Plan, cut: Cut, wire: int) -> list[list[float]]:
-        """[border][position]"""
-        link = self.hardware.border(plan.stages, plan.ways)
+    def _message_bytes(self, plan: Plan, cut: Cut, wire: int) -> list[list[float]]:
+        """[border][position], of the fullest way"""
         rows = cut.rows.max(axis=0)
-        return [
-            [
-                link.seconds(float(n) * self.shape.blocks[plan.first_layer(stage) - 1].border_width * wire)
-                for n in rows
-            ]
-            for stage in range(1, plan.stages)
+        widths = [
+            self.shape.blocks[plan.first_layer(stage) - 1].border_width for stage in range(1, plan.stages)
         ]
+        return [[float(n) * width * wire for n in rows] for width in widths]
 
-    def _charge_messages(self, stages: list[dict[Work, list[float]]], messages: list[list[float]]) -> None:
+    def _charge_messages(
+        self, stages: list[dict[Work, list[float]]], sizes: list[list[float]], travels: list[list[float]]
+    ) -> None:
         """Each message costs its ends something; without overlap, all of its travel."""
-        fixed = self.hardware.costs.message
-        for border, travel in enumerate(messages):
+        costs = self.hardware.costs
+        for border, (size, travel) in enumerate(zip(sizes, travels, strict=True)):
+            extra = costs.message + costs.byte * np.asarray(size)
+            if not self.hardware.overlap:
+                extra = extra + np.asarray(travel)
             for end in (stages[border], stages[border + 1]):
                 for work in (Work.FORWARD, Work.INPUT_GRADIENT):
-                    extra = np.asarray(travel) if not self.hardware.overlap else np.zeros(len(travel))
-                    end[work] = list(map(float, np.asarray(end[work]) + extra + fixed))
+                    end[work] = list(map(float, np.asarray(end[work]) + extra))
 
-    def _end_seconds(self, plan: Plan) -> float:
+    def _end_seconds(self, plan: Plan, stage: int) -> float:
         """After the last slot: gradients are summed over the ways, weights are updated."""
-        most = max(
-            self.shape.parameters(plan.first_layer(stage), layers)
-            for stage, layers in enumerate(plan.layers_per_stage)
-        )
-        update = self.hardware.costs.epoch + 6 * most * self.hardware.costs.row
+        parameters = self.shape.parameters(plan.first_layer(stage), plan.layers_per_stage[stage])
+        update = self.hardware.costs.epoch + UPDATE_PASSES * parameters * self.hardware.costs.row
         if plan.ways == 1:
             return update
         link = self.hardware.exchange(plan.ways)
-        moved = 2 * (plan.ways - 1) / plan.ways * most * item_bytes(self.job)
+        moved = 2 * (plan.ways - 1) / plan.ways * parameters * item_bytes(self.job)
         return update + 2 * (plan.ways - 1) * link.latency_seconds + moved / link.bytes_per_second

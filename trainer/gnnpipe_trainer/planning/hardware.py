@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from gnnpipe_trainer.planning.simulate import Cores
 
 GIGA = 1e9
 
@@ -13,6 +16,7 @@ class Costs:
     """Seconds per unit of work on one rank."""
 
     multiply: float  # a multiply-add of a dense layer
+    dense: float  # a vertex times a column that goes in or out of a dense layer
     edge: float  # an edge times a column of a weighted sum
     conv: float  # an edge times a column of a torch-geometric conv, which materialises messages
     row: float  # a vertex times a column of an element-wise operation
@@ -22,6 +26,7 @@ class Costs:
     backward_block: float
     weight_block: float
     message: float = 0.0  # fixed, for each message that a rank sends or receives
+    byte: float = 0.0  # of a core, for each byte that a rank sends or receives; 0 where other chips do it
     epoch: float = 0.0  # fixed: optimizer, reporting
 
 
@@ -45,23 +50,25 @@ class Hardware:
     near: Link  # between ranks of one machine
     far: Link  # between machines; all ranks of a machine that cross at once share it
     ranks_per_machine: int = 8
-    cores: int | None = None  # ranks that can compute at the same time; None: all
+    cores: Cores = field(default_factory=Cores)
     overlap: bool = True  # transfers run beside compute
     exchange_rates: Mapping[int, float] = field(
         default_factory=dict
     )  # measured: bytes/s of a rank by group size
     border_rate: float | None = None  # measured: bytes/s between two stages
 
-    def border(self, stages: int, ways: int) -> Link:
-        """Between a rank and its like in the next stage."""
+    def border(self, stage: int, ways: int) -> Link:
+        """Between the ranks of a stage and their likes in the next: the slowest of these links."""
         if self.border_rate is not None:
             return Link(self.border_rate, self.far.latency_seconds)
-        if stages * ways <= self.ranks_per_machine:
-            return self.near
-        # A machine's last stage sends over its link: all its ways at once.
-        return replace(
-            self.far, bytes_per_second=self.far.bytes_per_second / min(ways, self.ranks_per_machine)
+        machines = [(rank // self.ranks_per_machine) for rank in range(stage * ways, (stage + 2) * ways)]
+        leaving = Counter(
+            here for here, there in zip(machines, machines[ways:], strict=False) if here != there
         )
+        if not leaving:
+            return self.near
+        # All ranks that leave a machine share its link.
+        return replace(self.far, bytes_per_second=self.far.bytes_per_second / max(leaving.values()))
 
     def exchange(self, ways: int) -> Link:
         """What a rank has when all ways of a stage swap rows at once."""
@@ -80,18 +87,19 @@ def _gpu(multiply_adds: float, memory_rate: float, launch_seconds: float = 5e-6)
     """From a data sheet: multiply-adds and bytes of memory per second, fp32.
 
     Dense layers of a few hundred columns reach about half of the peak; a neighbour's row is read from memory (a
-    good part of it from cache) and index and weight beside it; a block is about ten kernels.
+    good part of it from cache) and index and weight beside it; a block is about ten kernels, half of them element-wise.
     """
     return Costs(
         multiply=1 / (0.5 * multiply_adds),
+        dense=0.0,  # narrow layers, too, are counted by their multiply-adds
         edge=4 / (1.5 * memory_rate),
         conv=5 * 4 / (0.8 * memory_rate),
         row=2 * 4 / (0.8 * memory_rate),
         random=2 * 4 / (0.8 * memory_rate),
         refresh=40 / (0.8 * memory_rate),
-        forward_block=14 * launch_seconds,
-        backward_block=18 * launch_seconds,
-        weight_block=4 * launch_seconds,
+        forward_block=7 * launch_seconds,
+        backward_block=9 * launch_seconds,
+        weight_block=2 * launch_seconds,
         message=4 * launch_seconds,
         epoch=1e-3,
     )
@@ -126,16 +134,18 @@ DEFAULT = "a100-100g"
 CPU = Hardware(
     "CPU, not calibrated",
     Costs(
-        multiply=4.0e-11,
-        edge=1.1e-10,
+        multiply=2.0e-11,
+        dense=3.0e-10,
+        edge=1.0e-10,
         conv=1.0e-8,
         row=1.5e-9,
-        random=1.2e-8,
+        random=3.0e-9,
         refresh=3.0e-8,
-        forward_block=4.0e-4,
-        backward_block=4.0e-4,
-        weight_block=5.0e-5,
+        forward_block=2.2e-4,
+        backward_block=1.8e-4,
+        weight_block=2.0e-5,
         message=1.0e-4,
+        byte=6.0e-10,
         epoch=2.0e-3,
     ),
     memory_bytes=None,

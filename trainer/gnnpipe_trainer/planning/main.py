@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gnnpipe_api.contract import ExitCode
@@ -14,9 +15,11 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.graph.cache import default_folder
 from gnnpipe_trainer.planning.choose import choose
 from gnnpipe_trainer.planning.forecast import Planner
+from gnnpipe_trainer.planning.from_run import fit_to_run, read_run
 from gnnpipe_trainer.planning.graphs import Graph, RealGraph, SizedGraph
 from gnnpipe_trainer.planning.hardware import CPU, DEFAULT, KNOWN, Hardware
 from gnnpipe_trainer.planning.shape import ModelShape, built_in_shape
+from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import load_calibration
 
 
@@ -37,13 +40,14 @@ def plan_command(job: GNNPipeJob, given: Namespace) -> int:
         return ExitCode.INVALID
     return main(
         job,
-        manifest_folder=given.job.parent,
+        manifest=given.job,
         as_json=given.json,
         gpus=given.gpus,
         sizes=Sizes(*asked) if all(asked) else None,
         hardware=given.hardware,
         plot=given.plot,
         calibrate=given.calibrate,
+        from_run=given.from_run,
     )
 
 
@@ -54,13 +58,14 @@ class BadRequest(ValueError):
 def main(
     job: GNNPipeJob,
     *,
-    manifest_folder: Path,
+    manifest: Path,
     as_json: bool = False,
     gpus: int | None = None,
     sizes: Sizes | None = None,
     hardware: str | None = None,
     plot: Path | None = None,
     calibrate: bool = False,
+    from_run: Path | None = None,
 ) -> int:
     """Forecast the plans of a job and recommend one; returns the exit code of the contract."""
     if calibrate:
@@ -68,12 +73,14 @@ def main(
 
         measure()
     try:
-        planner = make_planner(job, manifest_folder, sizes, hardware)
+        planner = make_planner(job, manifest.parent, sizes, hardware)
+        if from_run is not None:
+            planner = fit_to_run(planner, read_run(from_run, job.name, job.spec.model.layers), from_run)
         ranks = make_plan(job).ranks if gpus is None else gpus
         if ranks < 1:
             raise BadRequest(f"--gpus is {ranks}; give at least 1")
         choice = choose(planner, ranks)
-    except ValueError as mistake:  # BadGraph, BadModel, BadRequest
+    except ValueError as mistake:  # BadGraph, BadModel, BadRequest, NoRun
         sys.stderr.write(f"{mistake}\n")
         return ExitCode.INVALID
     from gnnpipe_trainer.planning.show import as_dict, show
@@ -85,7 +92,7 @@ def main(
     if as_json:
         sys.stdout.write(json.dumps(as_dict(planner, choice), indent=2) + "\n")
     else:
-        show(planner, choice)
+        show(planner, choice, str(manifest))
     return ExitCode.DONE
 
 
@@ -109,7 +116,7 @@ def model_shape(job: GNNPipeJob, graph: Graph, manifest_folder: Path) -> ModelSh
 def pick_hardware(job: GNNPipeJob, name: str | None) -> Hardware:
     """By name; else the machine at hand for a job that asks for CPUs, and a common GPU for others."""
     if name == "cpu" or (name is None and job.spec.training.device == "cpu"):
-        return load_calibration(default_folder()) or CPU
+        return load_calibration(default_folder()) or replace(CPU, cores=Cores(len(os.sched_getaffinity(0))))
     if name is None:
         return KNOWN[DEFAULT]
     if name not in KNOWN:

@@ -131,13 +131,16 @@ class _Rank:
     def _activations(self) -> float:
         parallelism, stages = self.job.spec.parallelism, self.plan.stages
         per_vertex, per_edge = kept_columns(self.shape, self.first, len(self.blocks))
+        late = self.stage / (stages - 1) if stages > 1 else 0.0
+        late = max(late, 1 / self.cut.slots) if parallelism.split_backward else 0.0
+        # Put-off weight gradients keep the gradients that they will be made from.
+        waiting = sum(block.widths[0] for block in self.blocks)
         if parallelism.recompute:  # what segments start from, and one segment at a time
             per_vertex = sum(2 * block.message_width + block.border_width for block in self.blocks)
             per_edge = 0
-        # Put-off weight gradients keep the gradients that they will be made from.
-        late = self.stage / (stages - 1) if stages > 1 else 0.0
-        late = max(late, 1 / self.cut.slots) if parallelism.split_backward else 0.0
-        per_vertex += round(late * sum(block.widths[0] for block in self.blocks))
+            # The gradients of what aggregations gave wait too, in place of what the segment started from.
+            waiting += sum(max(0, block.straight - block.border_width) for block in self.blocks)
+        per_vertex += round(late * waiting)
         return (self.own * per_vertex + (self.entries + self.own) * per_edge) * self.item
 
     def _buffers(self) -> float:

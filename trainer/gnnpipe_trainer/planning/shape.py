@@ -6,7 +6,7 @@ The built-in models are written out here a second time, as formulas; tests hold 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gnnpipe_api.spec_model import ModelSpec
@@ -24,7 +24,9 @@ class BlockShape:
     multiplies: int  # multiply-adds of the dense layers
     dropped: int = 0  # columns that dropout draws random numbers for
     passes: int = 0  # columns of element-wise results, all operations together
+    calls: float = 0.0  # element-wise operations, which cost something each however few the vertices
     saved: int = 0  # columns kept from forward to backward
+    straight: int = 0  # columns that dense layers take straight from the aggregation
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
     constant: bool = False  # sums raw features: computed once, never sent
@@ -63,7 +65,9 @@ class ModelShape:
 
 def built_in_shape(model: ModelSpec, features: int, classes: int) -> ModelShape:
     """The shape of a built-in model, without building it."""
-    return _SHAPES[model.kind](model, features, classes)
+    shape = _SHAPES[model.kind](model, features, classes)
+    blocks = tuple(replace(block, calls=block.passes / max(block.widths)) for block in shape.blocks)
+    return replace(shape, blocks=blocks)
 
 
 def _basic(model: ModelSpec, features: int, classes: int) -> list[tuple[int, int, bool, bool]]:
@@ -98,7 +102,12 @@ def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between["saved"] += (0 if first else message) + (
             outputs if last else 0
         )  # sum over neighbours, logits
-        blocks.append(BlockShape(message, (outputs,), multiplies=inputs * outputs, constant=first, **between))
+        straight = inputs if message == inputs and not first else 0
+        blocks.append(
+            BlockShape(
+                message, (outputs,), multiplies=inputs * outputs, straight=straight, constant=first, **between
+            )
+        )
     return ModelShape(features, classes, tuple(blocks))
 
 
@@ -112,7 +121,13 @@ def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between["saved"] += (0 if first else message) + (outputs if last else 0)
         blocks.append(
             BlockShape(
-                message, (outputs,), multiplies=2 * inputs * outputs, edges="mean", constant=first, **between
+                message,
+                (outputs,),
+                multiplies=2 * inputs * outputs,
+                straight=2 * inputs if message == inputs and not first else 0,
+                edges="mean",
+                constant=first,
+                **between,
             )
         )
     return ModelShape(features, classes, tuple(blocks))
@@ -199,6 +214,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             dropped=0 if i == 0 else dropped,
             passes=hidden if i == 0 else 4 * hidden + dropped,
             saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
+            straight=2 * hidden,
             edges="mean",
         )
         for i in range(model.layers)
@@ -237,6 +253,7 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 parameters=_count(block),
                 multiplies=_multiplies(block),
                 passes=2 * out,
+                calls=2,
                 saved=block.message_width + 2 * out,
                 saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",

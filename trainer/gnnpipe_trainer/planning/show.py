@@ -12,6 +12,7 @@ from rich.table import Table
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.planning.choose import Choice
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
+from gnnpipe_trainer.planning.hardware import CPU
 
 PLAIN_WIDTH = 150  # of what is not a terminal: a log file does not wrap
 
@@ -34,7 +35,7 @@ def as_dict(planner: Planner, choice: Choice) -> dict[str, Any]:
     }
 
 
-def show(planner: Planner, choice: Choice, console: Console | None = None) -> None:
+def show(planner: Planner, choice: Choice, manifest: str = "JOB", console: Console | None = None) -> None:
     console = console or Console(width=None if Console().is_terminal else PLAIN_WIDTH, highlight=False)
     graph, hardware = planner.graph, planner.hardware
     console.print(
@@ -63,7 +64,11 @@ def show(planner: Planner, choice: Choice, console: Console | None = None) -> No
     console.print(table)
     console.print("Bytes are per epoch, all ranks together; memory is of the fullest rank.", style="dim")
     console.print(f"Recommended: {choice.reason}")
-    console.print(f"  gnnpipe run JOB {_settings(choice.best.plan)}", soft_wrap=True)
+    console.print(f"  gnnpipe run {manifest} {_settings(choice.best.plan)}", soft_wrap=True)
+    if hardware.name == CPU.name:
+        console.print(
+            f"Times are of a common CPU; gnnpipe plan {manifest} --calibrate measures this machine."
+        )
 
 
 def _cells(forecast: Forecast, best: bool) -> list[str]:

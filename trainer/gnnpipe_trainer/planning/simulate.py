@@ -1,15 +1,32 @@
-"""One epoch as discrete events: the trainer's own schedule lists, with times instead of tensors."""
+"""Epochs as discrete events: the trainer's own schedule lists, with times instead of tensors."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gnnpipe_trainer.pipeline.schedule import Action, Move, Work, epoch_schedule
-from gnnpipe_trainer.timeline import Row, Span, idle_share, makespan
+from gnnpipe_trainer.timeline import Row, Span, worked
 
+EQUAL_COSTS: Mapping[Work, float] = dict.fromkeys(Work, 1.0)
 StageSeconds = Mapping[Work, Sequence[float]]  # by position
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Ranks share what computes: how quick each is while so many of them are busy."""
+
+    count: int | None = None  # None: a device for every rank
+    crowding: float = 1.0  # how much slower a rank is when all cores are busy: they share caches and memory
+
+    def rate(self, busy: int) -> float:
+        """1: as quick as alone."""
+        if self.count is None or busy <= 1:
+            return 1.0
+        filled = (min(busy, self.count) - 1) / max(1, self.count - 1)
+        return min(1.0, self.count / busy) / (1 + (self.crowding - 1) * filled)
 
 
 @dataclass(frozen=True)
@@ -17,15 +34,16 @@ class Epoch:
     """A simulated epoch, one row of spans per stage; the ways of a stage do the same at the same time."""
 
     rows: list[Row]
-
-    @property
-    def seconds(self) -> float:
-        return makespan(self.rows)
+    seconds: float  # from the end of one epoch to the end of the next, on the stage that takes longest
+    beside: float = (
+        0.0  # seconds of all stages that are not part of a slot: sorting out edges, updating weights
+    )
 
     @property
     def bubble(self) -> float:
         """Share of all stages' time in which nothing is computed."""
-        return idle_share(self.rows)
+        busy = self.beside + sum(seconds for row in self.rows for _, seconds in worked(row))
+        return 1 - busy / (self.seconds * len(self.rows)) if self.seconds else 0.0
 
 
 def simulate(
@@ -33,21 +51,26 @@ def simulate(
     message_seconds: Sequence[Sequence[float]],
     *,
     ways: int = 1,
-    cores: int | None = None,
+    cores: Cores | None = None,
     split_backward: bool = True,
+    prepare: Sequence[float] = (),
+    end: Sequence[float] = (),
+    epochs: int = 1,
 ) -> Epoch:
-    """Play the schedules of all stages through.
+    """Play the schedules of all stages through; of several epochs the last is returned.
 
     `message_seconds[b][p]` is the transfer of position p over the border between stages b and b + 1, in either
     direction. As in the engine, sends do not hold up the sender, receives are posted early, and the messages of one
-    direction travel one after the other. `cores`: with more ranks computing than cores, all slow down alike.
+    direction travel one after the other. `prepare[s]` is what stage s does before it first waits for another, `end[s]`
+    what it does after its last slot. A stage begins its next epoch without waiting for the others.
     """
     slots = len(stages[0][Work.FORWARD])
-    clock = _Clock(len(stages), ways, cores)
-    players = [
-        _Stage(number, epoch_schedule(len(stages), number, slots, split_backward), costs)
-        for number, costs in enumerate(stages)
-    ]
+    clock = _Clock(ways, cores or Cores())
+    players = []
+    for number, costs in enumerate(stages):
+        schedule = epoch_schedule(len(stages), number, slots, split_backward)
+        extras = (prepare[number] if prepare else 0.0, end[number] if end else 0.0)
+        players.append(_Stage(number, epochs * _steps(schedule, *extras), costs))
     for player in players:
         player.go_on(clock, message_seconds)
     while (event := clock.next_event()) is not None:
@@ -58,7 +81,41 @@ def simulate(
     stuck = [player.number for player in players if player.left]
     if stuck:
         raise RuntimeError(f"the schedules of stages {stuck} wait for each other")
-    return Epoch([player.row for player in players])
+    seconds = max(player.ends[-1] - player.ends[-2] for player in players)
+    return Epoch([player.rows[-1] for player in players], seconds, sum(player.beside for player in players))
+
+
+def play(
+    stages: int, slots: int, split_backward: bool = True, costs: Mapping[Work, float] = EQUAL_COSTS
+) -> list[Row]:
+    """One epoch whose slots cost the same on every stage and whose messages take no time.
+
+    Without split backward an I does the work of a W as well.
+    """
+    cost = dict(costs)
+    if not split_backward:
+        cost[Work.INPUT_GRADIENT] += cost[Work.WEIGHT_GRADIENT]
+    every = {work: [seconds] * slots for work, seconds in cost.items()}
+    return simulate([every] * stages, [[0.0] * slots] * (stages - 1), split_backward=split_backward).rows
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Compute that is not part of a slot."""
+
+    seconds: float
+    ends_epoch: bool = False
+
+
+_Step: TypeAlias = Action | _Beside
+
+
+def _steps(schedule: list[Action], prepare: float, end: float) -> list[_Step]:
+    steps: list[_Step] = [*schedule, _Beside(end, ends_epoch=True)]
+    first_receive = next((i for i, action in enumerate(schedule) if action.move is Move.RECV), None)
+    if prepare and first_receive is not None:
+        steps.insert(first_receive, _Beside(prepare))
+    return steps
 
 
 _COMPUTED, _ARRIVED = "computed", "arrived"
@@ -67,7 +124,7 @@ _COMPUTED, _ARRIVED = "computed", "arrived"
 class _Clock:
     """What happens next. Compute is kept in virtual time, which runs slower when ranks share cores."""
 
-    def __init__(self, stages: int, ways: int, cores: int | None) -> None:
+    def __init__(self, ways: int, cores: Cores) -> None:
         self.now = 0.0
         self.arrived: set[tuple[int, Work, int]] = set()  # (receiving stage, work, position)
         self._virtual = 0.0
@@ -88,7 +145,7 @@ class _Clock:
         """Go on to whatever ends next: (what, the stage that it matters to)."""
         if not self._computing and not self._travelling:
             return None
-        rate = self._rate()
+        rate = self._cores.rate(len(self._computing) * self._ways)
         ends = self.now + (self._computing[0][0] - self._virtual) / rate if self._computing else float("inf")
         if self._travelling and self._travelling[0][0] <= ends:
             end, stage, work, position = heapq.heappop(self._travelling)
@@ -99,10 +156,6 @@ class _Clock:
         self._virtual, stage = heapq.heappop(self._computing)  # exactly: rounding must not add up
         return _COMPUTED, stage
 
-    def _rate(self) -> float:
-        busy = len(self._computing) * self._ways
-        return 1.0 if self._cores is None or busy <= self._cores else self._cores / busy
-
     def _go_to(self, time: float, rate: float) -> None:
         if self._computing:
             self._virtual += (time - self.now) * rate
@@ -110,34 +163,49 @@ class _Clock:
 
 
 class _Stage:
-    """One stage on its way through its schedule."""
+    """One stage on its way through its epochs."""
 
-    def __init__(self, number: int, schedule: list[Action], costs: StageSeconds) -> None:
+    def __init__(self, number: int, steps: list[_Step], costs: StageSeconds) -> None:
         self.number, self.costs = number, costs
-        self.left = schedule[::-1]  # the next action is the last
-        self.row: Row = []
-        self._under_way: tuple[Action, float] | None = None
+        self.left = steps[::-1]  # the next step is the last
+        self.rows: list[Row] = [[]]  # of each epoch
+        self.ends = [0.0]  # of the epochs, the first of which begins when time does
+        self.beside = 0.0  # seconds of the last epoch that are not part of a slot
+        self._under_way: tuple[_Step, float] | None = None
 
     def computed(self, now: float) -> None:
         assert self._under_way is not None
-        action, start = self._under_way
-        self.row.append(Span(str(action), start, now))
+        step, start = self._under_way
         self._under_way = None
+        if isinstance(step, Action):
+            self.rows[-1].append(Span(str(step), start, now))
+            return
+        self.beside += now - start
+        if step.ends_epoch:
+            self.ends.append(now)
+        if step.ends_epoch and self.left:
+            self.rows.append([])
+            self.beside = 0.0
 
     def go_on(self, clock: _Clock, message_seconds: Sequence[Sequence[float]]) -> None:
         """Do all that can be done without waiting."""
         while self.left and self._under_way is None:
-            action = self.left[-1]
-            if action.move is Move.RECV:
-                key = (self.number, action.work, action.position)
+            step = self.left[-1]
+            if isinstance(step, _Beside):
+                self._compute(step, step.seconds, clock)
+            elif step.move is Move.RECV:
+                key = (self.number, step.work, step.position)
                 if key not in clock.arrived:
                     return
                 clock.arrived.remove(key)
-            elif action.move is Move.SEND:
-                assert action.peer_stage is not None
-                border = min(self.number, action.peer_stage)
-                clock.send(self.number, action.peer_stage, action, message_seconds[border][action.position])
+            elif step.move is Move.SEND:
+                assert step.peer_stage is not None
+                border = min(self.number, step.peer_stage)
+                clock.send(self.number, step.peer_stage, step, message_seconds[border][step.position])
             else:
-                self._under_way = (action, clock.now)
-                clock.compute(self.number, self.costs[action.work][action.position])
+                self._compute(step, self.costs[step.work][step.position], clock)
             self.left.pop()
+
+    def _compute(self, step: _Step, seconds: float, clock: _Clock) -> None:
+        self._under_way = (step, clock.now)
+        clock.compute(self.number, seconds)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
+from gnnpipe_trainer.planning.simulate import Cores
 
-FORMAT = 1  # raise when Costs or the way work is counted changes: old measurements mean something else then
+FORMAT = 2  # raise when Costs or the way work is counted changes: old measurements mean something else then
 FILE = "calibration.json"
 
 
@@ -35,6 +36,7 @@ def load_calibration(folder: Path) -> Hardware | None:
                 "costs": Costs(**fields["costs"]),
                 "near": Link(**fields["near"]),
                 "far": Link(**fields["far"]),
+                "cores": Cores(**fields["cores"]),
             }
         )
     except (OSError, ValueError, KeyError, TypeError):

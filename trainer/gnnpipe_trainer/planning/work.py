@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ Amounts = dict[
 
 # Columns read or written per column of a message when a slot's rows are pushed into history.
 PUSH_PASSES = {"ema": 2.5, "frozen": 2.5, "previous": 1.5, "shift": 3.5}
+
+CALL = 0.25  # of a block's fixed cost, for each element-wise operation
+SORT_HALVES = 2.0  # with several ways what is fresh is also sorted into own and halo columns
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,13 @@ class StageWork:
 
     @property
     def _steps(self) -> float:
-        """Blocks, as far as their fixed cost goes: a constant sum is read, not computed; the loss costs a block too."""
+        """Blocks, as far as their fixed cost goes: it grows with the operations that are called for each.
+
+        A constant sum is read, not computed; the loss costs a block too.
+        """
         light = sum(block.constant for block in self.blocks) + (self.first == 0)
-        return self.count - 0.5 * light + (self.first + self.count == len(self.shape.blocks))
+        calls = CALL * sum(block.calls for block in self.blocks)
+        return self.count + calls - 0.5 * light + (self.first + self.count == len(self.shape.blocks))
 
     def amounts(self, cut: Cut) -> dict[Work, Amounts]:
         """Units of work of every slot, by action."""
@@ -55,12 +63,20 @@ class StageWork:
             return {Work.FORWARD: forward, Work.INPUT_GRADIENT: _joined(backward, weights)}
         return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward, Work.WEIGHT_GRADIENT: weights}
 
+    def entries_to_sort_out(self, cut: Cut) -> float:
+        """Edges of the fullest way that each epoch tells fresh from stale, once for all blocks and slots."""
+        if cut.slots == 1 or all(block.edges == "conv" or block.constant for block in self.blocks):
+            return 0.0
+        halves = SORT_HALVES if cut.ways > 1 else 1.0
+        return float(cut.out_entries.sum(axis=1).max()) * halves
+
     def _forward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
         push = PUSH_PASSES[self.history_mode] if cut.slots > 1 else 0.5
         for block in self.blocks:
             width = block.message_width
             amounts["multiply"] += cut.rows * block.multiplies
+            amounts["dense"] += cut.rows * _dense_columns(block.multiplies)
             amounts["random"] += cut.rows * block.dropped
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
@@ -68,6 +84,7 @@ class StageWork:
                 amounts[_unit(block)] += _entries(block, cut) * width
         for end in self.ends:
             amounts["multiply"] += cut.rows * end.multiplies
+            amounts["dense"] += cut.rows * _dense_columns(end.multiplies)
             amounts["random"] += cut.rows * end.dropped
             amounts["row"] += cut.rows * end.passes
         amounts["forward_block"] += self._steps
@@ -78,25 +95,27 @@ class StageWork:
         fresh = _fresh(cut)
         for index, block in enumerate(self.blocks):
             raw_features = self.first + index == 0 and self.shape.encoder.parameters == 0
-            amounts["multiply"] += cut.rows * (0 if raw_features else block.multiplies)
+            multiplies = 0 if raw_features else block.multiplies
+            amounts["multiply"] += cut.rows * multiplies
+            amounts["dense"] += cut.rows * _dense_columns(multiplies)
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
                 amounts["row"] += cut.rows * 2 * block.message_width
                 entries = _entries(block, cut) if block.edges == "conv" else fresh
                 amounts[_unit(block)] += entries * block.message_width
         for end in self.ends:
-            amounts["multiply"] += cut.rows * (0 if end is self.shape.encoder else end.multiplies)
+            multiplies = 0 if end is self.shape.encoder else end.multiplies
+            amounts["multiply"] += cut.rows * multiplies
+            amounts["dense"] += cut.rows * _dense_columns(multiplies)
             amounts["row"] += cut.rows * end.passes
-        if cut.slots > 1 and any(block.edges != "conv" and not block.constant for block in self.blocks):
-            # The first backward slot sorts out this epoch's stale edges, for all blocks and slots.
-            amounts["refresh"][:, -1] += cut.out_entries.sum(axis=1)
         amounts["backward_block"] += self._steps
         return amounts
 
     def _weights(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
-        multiplies = sum(block.multiplies for block in self.blocks) + sum(end.multiplies for end in self.ends)
-        amounts["multiply"] += cut.rows * multiplies
+        for multiplies in [part.multiplies for part in self.blocks] + [end.multiplies for end in self.ends]:
+            amounts["multiply"] += cut.rows * multiplies
+            amounts["dense"] += cut.rows * _dense_columns(multiplies)
         amounts["weight_block"] += self._steps
         return amounts
 
@@ -130,17 +149,24 @@ def _swap_seconds(stage: StageWork, cut: Cut, rows: Counts, hardware: Hardware, 
     for block in stage.blocks:
         if block.constant:
             continue
-        swap = link.latency_seconds + rows * block.message_width * wire_bytes / link.bytes_per_second
+        size = rows * block.message_width * wire_bytes
+        handling = 2 * ((cut.ways - 1) * hardware.costs.message + size * hardware.costs.byte)
+        swap = link.latency_seconds + size / link.bytes_per_second
         if hardware.overlap and block.edges != "conv":
-            swap = np.maximum(swap - own_entries * block.message_width * hardware.costs.edge, 0)
-        total += swap + 2 * (cut.ways - 1) * hardware.costs.message
+            swap = swap - own_entries * block.message_width * hardware.costs.edge
+        total += handling + np.maximum(swap - size * hardware.costs.byte, 0)
     return total
 
 
 def _none(cut: Cut) -> Amounts:
-    units = ("multiply", "edge", "conv", "row", "random", "refresh")
+    units = ("multiply", "dense", "edge", "conv", "row", "random")
     blocks = ("forward_block", "backward_block", "weight_block")
     return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
+
+
+def _dense_columns(multiplies: int) -> float:
+    """Columns that go in and out of a dense layer, as if it were square."""
+    return 2 * math.sqrt(multiplies)
 
 
 def _unit(block: BlockShape) -> str:

@@ -1,0 +1,125 @@
+"""Bytes per epoch of the paper's 16 pairs of graph and model, on generated graphs of the same sizes.
+
+    python benchmarks/volumes.py                       # the graphs that are not in the results yet
+    python benchmarks/volumes.py --only Flickr         # one of them, anew
+
+8 GPUs, 32 layers, fp32, as published: graph parallelism over 8 ways, a pipeline of 8 stages, hybrid with 4 stages of
+2 ways. Graphs are generated with as many vertices and edges and cut by METIS as training would; the bytes follow from
+the cut's real mirrors by the formulas that tests hold to what the engine counts. What is published is set beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pages import put
+
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.planning import published
+from gnnpipe_trainer.planning.forecast import Planner
+from gnnpipe_trainer.planning.graphs import RealGraph
+from gnnpipe_trainer.planning.hardware import KNOWN
+from gnnpipe_trainer.planning.shape import built_in_shape
+from gnnpipe_trainer.planning.volume import volume
+
+RESULTS = Path(__file__).parent / "results" / "volumes.json"
+GIB = 1 << 30
+LAYERS = 32
+CUTS = {"graph": (1, 8, 1), "pipeline": (8, 1, 32), "hybrid": (4, 2, 16)}  # stages, ways, slots
+PLACEHOLDER_FEATURES = 8  # features are never sent: the graph is generated with few, to spare memory
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=published.GRAPHS, action="append", help="may be repeated")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="put the table into this page: docs/planning.md"
+    )
+    given = parser.parse_args()
+    content: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {}
+    missing = [name for name in published.GRAPHS if name not in content]
+    for name in given.only or missing:
+        content[name] = cells(name)
+        given.results.write_text(json.dumps(content, indent=1) + "\n")
+    text = f"{table(content)}\n\n`python benchmarks/volumes.py --page docs/planning.md`"
+    if given.page:
+        put(given.page, "volumes", text)
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def cells(name: str) -> dict[str, Any]:
+    """Bytes by model and mode, and what it took to find them."""
+    start = time.perf_counter()
+    vertices, _, features, classes, hidden = published.GRAPHS[name]
+    graph = RealGraph(_job("gcn", name, hidden, classes).spec.graph, Path())
+    graph.features = features
+    found: dict[str, dict[str, int]] = {}
+    for kind in published.MODELS:
+        job = _job(kind, name, hidden, classes)
+        shape = built_in_shape(job.spec.model, features, classes)
+        planner = Planner(job, shape, graph, KNOWN["a5000-100g"])
+        found[kind] = {}
+        for mode, cut in CUTS.items():
+            plan = planner.plan(*cut)
+            moved = volume(job, plan, shape, graph.cut(plan.ways, plan.chunks, plan.stages))
+            found[kind][mode] = moved.total
+    return {
+        "vertices": vertices,
+        "edges": graph.edges,
+        "mirrors": {str(ways): graph.cut(ways, ways, 1).mirrors for ways in (2, 8)},
+        "bytes": found,
+        "seconds": round(time.perf_counter() - start, 1),
+        "peakMemoryBytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def _job(kind: str, name: str, hidden: int, classes: int) -> Any:
+    vertices, edges, *_ = published.GRAPHS[name]
+    graph = {
+        "source": "synthetic",
+        "vertices": vertices,
+        "averageDegree": edges / vertices,
+        "classes": classes,
+        "features": PLACEHOLDER_FEATURES,
+    }
+    return parse_job(
+        {
+            "apiVersion": "gnnpipe.io/v1alpha1",
+            "kind": "GNNPipeJob",
+            "metadata": {"name": name.lower()},
+            "spec": {"graph": graph, "model": {"kind": kind, "layers": LAYERS, "hidden": hidden}},
+        }
+    )
+
+
+def table(content: dict[str, Any]) -> str:
+    lines = [
+        "| graph | model | graph GiB (paper) | pipeline GiB (paper) | hybrid GiB (paper) | graph / pipeline (paper) |",
+        "|---|---|---|---|---|---|",
+    ]
+    ratios, theirs = [], []
+    for name in content:
+        for kind, moved in content[name]["bytes"].items():
+            paper = dict(zip(("graph", "pipeline", "hybrid"), published.VOLUMES[name][kind], strict=True))
+            cells = [f"{moved[mode] / GIB:.2f} ({paper[mode]:g})" for mode in CUTS]
+            ratios.append(moved["graph"] / moved["pipeline"])
+            theirs.append(paper["graph"] / paper["pipeline"])
+            lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {ratios[-1]:.1f} ({theirs[-1]:.1f}) |")
+    means = f"{statistics.geometric_mean(ratios):.1f} ({statistics.geometric_mean(theirs):.1f})"
+    lines.append(f"| all | geometric mean | | | | {means} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
