@@ -50,7 +50,7 @@ class GCNIIBlock(Block):
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         h0 = state[1]
         s = torch.lerp(gathered, h0, self.alpha)
-        h = torch.lerp(s, self.linear(s), self.theta_l).relu()
+        h = self.linear.blended(s, self.theta_l).relu()
         return (h,) if self.last else (h, h0)
 
 

@@ -67,6 +67,11 @@ class Linear(nn.Linear):
         """x W^T, for models that aggregate before they add the bias."""
         return self._apply_to(input, None)
 
+    def blended(self, input: Tensor, share: float) -> Tensor:
+        """(1 - share) x + share x W^T for a square W, in one matrix product; the bias is left out."""
+        y: Tensor = _BlendedLinear.apply(input, self.weight, share)  # type: ignore[no-untyped-call]
+        return y
+
     def _apply_to(self, x: Tensor, bias: Tensor | None) -> Tensor:
         if x.dim() != 2 or not torch.is_grad_enabled():
             return F.linear(x, self.weight, bias)
@@ -106,11 +111,36 @@ class _SplitLinear(torch.autograd.Function):
         return dx, None, None
 
 
+class _BlendedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, share: float) -> Tensor:
+        ctx.weight, ctx.share = weight, share
+        ctx.save_for_backward(x, weight)
+        return _blend(x, weight.t(), share)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        need_x, need_weight, _ = ctx.needs_input_grad
+        dx = _blend(dy, weight, ctx.share).to(x.dtype) if need_x else None
+        if _open_queue is None or not need_weight:
+            return dx, ctx.share * _weight_gradient(dy, x) if need_weight else None, None
+        _open_queue.push(_put_off(dy, x, ctx.weight, None, ctx.share))
+        return dx, None, None
+
+
+def _blend(x: Tensor, matrix: Tensor, share: float) -> Tensor:
+    return torch.addmm(x, x, matrix.to(x.dtype), beta=1 - share, alpha=share)
+
+
 def _weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     return dy.t() @ x.to(dy.dtype)
 
 
-def _put_off(dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Callable[[], None]:
+def _put_off(
+    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, share: float = 1.0
+) -> Callable[[], None]:
     versions = dy._version, x._version
 
     def add_gradients() -> None:
@@ -119,7 +149,8 @@ def _put_off(dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None) 
                 "a tensor that a put-off weight gradient needs was overwritten: run the queue before that"
             )
         if weight is not None:
-            _accumulate(weight, _weight_gradient(dy, x))
+            gradient = _weight_gradient(dy, x)
+            _accumulate(weight, gradient if share == 1 else share * gradient)
         if bias is not None:
             _accumulate(bias, dy.sum(0))
 
