@@ -107,7 +107,7 @@ class Matrix:
         """The same rows with only the marked entries ([entries] bool)."""
         before = torch.zeros(entries.numel() + 1, dtype=torch.int32, device=entries.device)
         torch.cumsum(entries, 0, dtype=torch.int32, out=before[1:])
-        kept = torch.nonzero(entries).flatten()
+        kept = _marked(entries)
         columns, weights = self.columns.index_select(0, kept), self.weights.index_select(0, kept)
         return Matrix(before[self.indptr.long()], columns, weights, self.own)
 
@@ -226,6 +226,13 @@ class Shard:
             torch.from_numpy(weights).to(self.device, self.dtype),
             side.own,
         )
+
+
+def _marked(entries: Tensor) -> Tensor:
+    """[kept] where the marked entries are; on CPU numpy finds them several times as fast as torch."""
+    if entries.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(entries.numpy()))
+    return torch.nonzero(entries).flatten()
 
 
 def _outside(columns: Ints, low: int, high: int) -> Ints:
