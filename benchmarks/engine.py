@@ -32,6 +32,7 @@ from bars import Bar, bars_of, is_busy
 ROOT = Path(__file__).resolve().parents[1]
 MANIFEST = Path("examples/bench-gcn.yaml")
 COMMAND = "python benchmarks/engine.py"
+EPOCHS = 9
 BEGIN, END = "<!-- engine: begin, written by benchmarks/engine.py -->", "<!-- engine: end -->"
 
 
@@ -87,8 +88,10 @@ def measure_case(case: Case, given: argparse.Namespace, console: Console) -> dic
         modes = [hybrid_mode(), *(mode for mode in pipeline_modes(4) if mode.parallelism["ways"] == 4)]
     modes = [mode for mode in modes if not any(part in mode.title for part in given.without)]
     with TemporaryDirectory(prefix="gnnpipe-bench-") as scratch:
-        left_out = [word for part in given.without for word in ("--without", part)]
-        command = shlex.join([*shlex.split(COMMAND), "--only", case.name, *left_out])
+        chosen = [word for part in given.without for word in ("--without", part)]
+        if given.epochs != EPOCHS:
+            chosen += ["--epochs", str(given.epochs)]
+        command = shlex.join([*shlex.split(COMMAND), "--only", case.name, *chosen])
         comparison = Comparison(
             job, modes, given.epochs, given.rounds, ROOT / MANIFEST.parent, Path(scratch), command
         )
@@ -168,7 +171,10 @@ def _parser() -> argparse.ArgumentParser:
         "--docs", action="store_true", help="measure nothing, write the page from the kept results"
     )
     parser.add_argument(
-        "--epochs", type=int, default=9, help="per run, the 2 that warm up included (default: 9)"
+        "--epochs",
+        type=int,
+        default=EPOCHS,
+        help="per run, the 2 that warm up included (default: %(default)s)",
     )
     parser.add_argument(
         "--rounds", type=int, default=1, help="how often all modes are run in turn (default: 1)"
