@@ -48,6 +48,7 @@ class Figures:
     drift: float | None = None
     block_drifts: dict[str, float] = field(default_factory=dict)  # by block of the whole model
     checkpoint_seconds: float | None = None
+    checkpoint_failures: int = 0
     accuracy: dict[str, float] | None = None
     # Of the whole job; known to rank 0 only, one epoch late.
     loss: float | None = None
@@ -111,9 +112,10 @@ class Meter:
         self._job(line)
         self._hand_over(now=True)
 
-    def checkpointed(self, seconds: float) -> None:
-        """How long the last checkpoint took to write; 0 where there was none yet."""
+    def checkpointed(self, seconds: float, failed: int) -> None:
+        """How long the last checkpoint took to write, 0 where there was none yet; how many could not be written."""
         self.figures.checkpoint_seconds = seconds or None
+        self.figures.checkpoint_failures = failed
 
     def close(self, line: dict[str, Any] | None) -> None:
         self.figures.eta_seconds = 0.0

@@ -147,6 +147,11 @@ class _Series(Collector):
         yield self._gauge(
             "checkpoint_seconds", "Seconds that the last checkpoint took.", lambda r: r.checkpoint_seconds
         )
+        yield self._counter(
+            "checkpoint_failures",
+            "Checkpoints that could not be written.",
+            lambda r: {"": r.checkpoint_failures},
+        )
         yield self._gauge("memory_bytes", "Peak memory of the rank.", lambda r: r.memory_bytes)
 
     def _gauge(self, name: str, about: str, value: Callable[[Figures], Any], split: str = "") -> Metric:

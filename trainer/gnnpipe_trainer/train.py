@@ -193,7 +193,7 @@ class Rank:
         """Copy what a checkpoint needs and go on; it is written meanwhile."""
         self.reporter.settle()
         self.saver.wait()
-        self.meter.checkpointed(self.saver.counts.seconds)
+        self.meter.checkpointed(self.saver.counts.seconds, self.saver.counts.failed)
         content = self.identity.content(epoch, self.best, self.reporter)
         content |= {"staleness": self.reporter.staleness.saved(), "divergence": self.watch.saved()}
         self.saver.save(epoch, self.state.copies(), content)

@@ -37,6 +37,7 @@ DESIGN = {
     "gnnpipe_stale_share",
     "gnnpipe_gradient_oscillation",
     "gnnpipe_checkpoint_seconds",
+    "gnnpipe_checkpoint_failures_total",
     "gnnpipe_memory_bytes",
 }
 LINE = {
@@ -61,7 +62,7 @@ def _train(meter: Meter, epochs: int, line: dict[str, Any] | None = None) -> Non
         )
         staleness = RankStaleness(drifts=((0.0, 0.0), (0.01, 1.0)))  # the first block keeps no history
         report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, 0.01, 1.0, staleness)
-        meter.checkpointed(0.25)
+        meter.checkpointed(0.25, 3)
         meter.epoch(epoch, EpochTimes(0.5, 1.0, traffic), report, line)
     meter.evaluated(Accuracy(0.9, 0.8, 0.7), line)
 
@@ -138,6 +139,7 @@ def test_seconds_and_bytes_add_up_over_the_epochs(server: Server, tmp_path: Path
         ("gnnpipe_stale_share", ()): 0.3,
         ("gnnpipe_gradient_oscillation", ()): -0.1,
         ("gnnpipe_checkpoint_seconds", ()): 0.25,
+        ("gnnpipe_checkpoint_failures_total", ()): 3,
         ("gnnpipe_memory_bytes", ()): 4096,
     }
     assert {key: samples[key[0], "0", key[1]] for key in expected} == pytest.approx(expected)
