@@ -98,6 +98,21 @@ def test_data_that_is_wrong_ends_with_the_code_that_is_never_retried(
     assert len(complaint.splitlines()) == 1
 
 
+def test_a_broken_model_is_told_in_a_sentence_also_where_auto_needs_it_before_any_rank_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text("def make(**sizes):\n    return 1 / 0\n")
+    manifest = yaml.safe_load(Path(QUICKSTART).read_text())
+    manifest["spec"]["model"] = {"kind": "broken:make", "layers": 4, "hidden": 8}
+    manifest["spec"]["parallelism"] = {"stages": "auto", "chunks": "auto"}
+    manifest["spec"]["graph"] = {"source": "synthetic", "vertices": 100, "averageDegree": 4, "classes": 2}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest))
+    assert main(["run", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "out")]) == ExitCode.INVALID
+    complaint = capsys.readouterr().err
+    assert "broken:make" in complaint
+    assert "Traceback" not in complaint
+
+
 def test_run_leaves_a_result_that_report_shows_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,6 @@ from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.checkpoint.folder import Damaged, found, read_manifest
 from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph
-from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.planning.main import make_planner
 from gnnpipe_trainer.planning.settle import settle
 from gnnpipe_trainer.planning.volume import volume
@@ -41,7 +40,7 @@ def run_job(
         job = settle(job, manifest_folder)
         plan = make_plan(job)
         chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
-    except BadGraph as mistake:
+    except ValueError as mistake:  # BadGraph, or BadModel, whose room needs torch to be imported
         show_error(str(mistake))
         return ExitCode.INVALID
     try:
