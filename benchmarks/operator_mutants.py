@@ -43,12 +43,6 @@ MUTANTS = [
         "    if len(gang)",
     ),
     Mutant(
-        "survivors run on",
-        "setback.py",
-        "    stop(story, [*gang, *stale], SURVIVOR_GRACE_SECONDS)\n    story.wake(verdict.restart_at)",
-        "    story.wake(verdict.restart_at)",
-    ),
-    Mutant(
         "the attempt keeps its number", "setback.py", "attempt=status.attempt + 1", "attempt=status.attempt"
     ),
     Mutant(

@@ -32,6 +32,7 @@ ENDS: dict[str, list[dict[str, Any]]] = {
     "invalid": [{"exit_code": 2}],
 }
 seen = st.sampled_from([True, True, True, False])  # whether the watch tells of it at once
+causes = st.sampled_from(["error", "error", "error", "disruption", "disruption", "invalid"])
 
 
 class Histories(RuleBasedStateMachine):
@@ -156,12 +157,24 @@ class Histories(RuleBasedStateMachine):
         self.happens(told)
 
     @precondition(lambda self: self.world.pods)
-    @rule(data=st.data(), cause=st.sampled_from(sorted(ENDS)), told=seen, peers=st.booleans())
+    @rule(data=st.data(), cause=causes, told=seen, peers=st.booleans())
     def a_pod_ends(self, data: st.DataObject, cause: str, told: bool, peers: bool) -> None:
         self.world.end_pod(self.some_pod(data), cause, **data.draw(st.sampled_from(ENDS[cause])))
         if peers:
             self.world.lose_peers()
         self.happens(told)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), cause=st.sampled_from(["error", "error", "disruption"]), epochs=st.integers(0, 15))
+    def an_attempt_trains_and_fails(self, data: st.DataObject, cause: str, epochs: int) -> None:
+        """What else takes many steps: from the start of all pods to the next attempt."""
+        self.all_pods_start(told=True)
+        if epochs and self.world.job.status.phase == "Running":
+            self.training_goes_on(epochs)
+        if self.world.pods:
+            self.a_pod_ends(data, cause, told=True, peers=True)
+        self.kubelets_confirm(told=True)
+        self.run_queue(70)
 
     @precondition(lambda self: self.world.pods)
     @rule(told=seen)
