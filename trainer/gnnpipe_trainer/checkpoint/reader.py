@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import pathlib
 import pickle
@@ -14,7 +15,16 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
 from gnnpipe_trainer.checkpoint.folder import Damaged
 
+
+def _member(kind: Any, name: str) -> Any:
+    """Python 3.11.0 to 3.11.3 pickle members of enumerations as `getattr(kind, name)`: that much of it is allowed."""
+    if not (isinstance(kind, type) and issubclass(kind, enum.Enum)):
+        raise Damaged(f".metadata asks for {name} of {kind!r}, which no checkpoint needs")
+    return kind[name]
+
+
 _ALLOWED = {
+    ("builtins", "getattr"): _member,
     **{
         (metadata.__name__, name): getattr(metadata, name)
         for name in (
