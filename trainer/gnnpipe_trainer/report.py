@@ -12,7 +12,7 @@ import os
 import resource
 import statistics
 import time
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,8 @@ class RankReport:
 
     @staticmethod
     def of_row(row: list[float], blocks: int) -> RankReport:
-        return replace(RankReport(*row[:_NUMBERS]), staleness=RankStaleness.of_row(row[_NUMBERS:], blocks))
+        numbers: list[Any] = [*row[:_NUMBERS], RankStaleness.of_row(row[_NUMBERS:], blocks)]
+        return RankReport(*numbers)
 
 
 _NUMBERS = 9  # fields of a RankReport before its staleness
