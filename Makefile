@@ -34,8 +34,8 @@ e2e: setup            ## as root: build the images, install the chart on a real 
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness check
 	@echo "==> Building both images (once, about ten minutes; later only what changed)"
 	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
-	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/cluster
-	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -m nodes --timeout=900 tests/e2e
+	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v --durations=10 -m nodes --timeout=900 tests/cluster
+	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v --durations=10 -m nodes --timeout=900 tests/e2e
 
 audit: setup          ## licences of everything the images bring, and known weaknesses where the list can be reached
 	@PYTHONPATH=docker $(BIN)/python -c 'import licences, sys; sys.exit("\n".join(licences.refused()) or 0)'
