@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from gnnpipe_api.load import parse_job
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "staleness.json"
 PICTURES = ROOT / "docs" / "images"
 
-EPOCHS, PROBE_EVERY, LAGS = 160, 5, range(1, 17)
+PROBE_EVERY, LAGS = 5, range(1, 17)
 RULES: dict[str, dict[str, Any] | None] = {
     "exact": None,
     "previous": {"mode": "previous"},
@@ -59,7 +60,7 @@ def manifest(history: dict[str, Any] | None, given: argparse.Namespace) -> dict[
                 "dropout": given.dropout,
                 "options": {"norm": "layer"} if given.kind in ("gcn", "sage") else {},
             },
-            "training": {"epochs": EPOCHS, "learningRate": given.learning_rate, "seed": given.seed},
+            "training": {"epochs": given.epochs, "learningRate": given.learning_rate, "seed": given.seed},
             "parallelism": {"stages": stages, "chunks": given.chunks, "history": history or {}},
         },
     }
@@ -72,7 +73,7 @@ def measure(history: dict[str, Any] | None, given: argparse.Namespace) -> Figure
     optimizer = make_optimizer(job.spec.training, run.engine.parameters)
     figures: Figures = {"loss": [], "validation": [], "drift": [], "cosine": [], "staleShare": None}
     gradients: list[Tensor] = []
-    for epoch in range(EPOCHS):
+    for epoch in range(given.epochs):
         probes = epoch % PROBE_EVERY == 0 and history is not None
         weights = (
             {name: tensor.clone() for name, tensor in run.engine.model.state_dict().items()} if probes else {}
@@ -86,7 +87,7 @@ def measure(history: dict[str, Any] | None, given: argparse.Namespace) -> Figure
         optimizer.zero_grad()
         if epoch % PROBE_EVERY == PROBE_EVERY - 1:
             figures["validation"].append(round(evaluate(run.engine, run.engine.groups.control).val, 4))
-    figures["autocorrelation"] = autocorrelation(torch.stack(gradients[EPOCHS // 4 :]))
+    figures["autocorrelation"] = autocorrelation(torch.stack(gradients[given.epochs // 4 :]))
     if history is not None:
         figures["staleShare"] = round(fmean(run.edges(e).stale_share(edge_kind(run)) for e in range(8)), 4)
     return figures
@@ -145,7 +146,7 @@ def draw(name: str, results: dict[str, Figures], path: Path) -> None:
             charts[5].plot(range(1, len(last) + 1), last, color=colour, linewidth=1.1, marker=".")
     titles = (
         "training loss",
-        "validation accuracy, %",
+        "validation accuracy, % (exact evaluation)",
         "autocorrelation of the gradient, by lag in epochs",
         "cosine to the exact gradient",
         "drift of history, mean over blocks",
@@ -156,6 +157,7 @@ def draw(name: str, results: dict[str, Figures], path: Path) -> None:
         chart.tick_params(labelsize=8, length=0)
         chart.spines[["top", "right"]].set_visible(False)
         chart.grid(axis="y", color="#eeeeee")
+    charts[5].xaxis.set_major_locator(MaxNLocator(integer=True))
     charts[2].axhline(0, color="#999999", linewidth=0.8)
     charts[0].legend(frameon=False, fontsize=8, ncols=2)
     figure.suptitle(name, fontsize=10, x=0.01, ha="left")
@@ -187,6 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--chunks", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--epochs", type=int, default=160)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
