@@ -141,7 +141,7 @@ class _Series(Collector):
         )
         yield self._gauge(
             "gradient_oscillation",
-            "Lowest autocorrelation of the gradient, 4 to 8 epochs apart; on rank 0.",
+            "Lowest autocorrelation of the gradient, 5 to 8 epochs apart; on rank 0.",
             lambda r: r.oscillation,
         )
         yield self._gauge(
