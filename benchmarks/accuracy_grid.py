@@ -10,6 +10,7 @@ from typing import Any
 Fields = dict[str, Any]
 
 EPOCHS, PATIENCE, EVALUATE_EVERY = 400, 60, 2  # to the plateau: no better validation for 60 epochs
+LONGER = {"squirrel": (800, 120), "gcnii-64": (400, 100)}  # by graph or model: epochs and patience
 
 GRAPHS: dict[str, Fields] = {
     "cora": {"source": "npz", "path": "cora.npz"},
@@ -34,7 +35,6 @@ MODELS: dict[str, Fields] = {
 }
 WIDTH = {"squirrel": 32}  # its 2,089 features make it dear
 DEEP_LAYERS, DEEP_WIDTH = 32, 32
-LONGER_PATIENCE = {"gcnii-64": 100}
 USUAL_WIDTH = 64
 
 # Chosen so that exact training does well; every mode of a cell trains with the same.
@@ -134,10 +134,11 @@ class Cell:
             graph["split"] = self.seed % SPLITS[self.graph]
         place = ("cora" if self.graph == "citeseer" else self.graph, model["kind"])
         width = DEEP_WIDTH if model["layers"] >= DEEP_LAYERS else WIDTH.get(self.graph, USUAL_WIDTH)
+        epochs, patience = LONGER.get(self.graph) or LONGER.get(self.model) or (EPOCHS, PATIENCE)
         training = {
-            "epochs": EPOCHS,
+            "epochs": epochs,
             "evaluateEvery": EVALUATE_EVERY,
-            "earlyStopping": {"patience": LONGER_PATIENCE.get(self.model, PATIENCE)},
+            "earlyStopping": {"patience": patience},
             "seed": self.seed,
             "device": "cpu",
             **TRAINING[place],
