@@ -33,6 +33,7 @@ RESULTS = Path(__file__).parent / "results" / "volumes.json"
 GIB = 1 << 30
 LAYERS = 32
 CUTS = {"graph": (1, 8, 1), "pipeline": (8, 1, 32), "hybrid": (4, 2, 16)}  # stages, ways, slots
+COMMUNITIES, INSIDE = 64, 0.8  # of the generated graphs, and the share of edges inside; real graphs differ
 PLACEHOLDER_FEATURES = 8  # features are never sent: the graph is generated with few, to spare memory
 
 
@@ -62,11 +63,11 @@ def cells(name: str) -> dict[str, Any]:
     """Bytes by model and mode, and what it took to find them."""
     start = time.perf_counter()
     vertices, _, features, classes, hidden = published.GRAPHS[name]
-    graph = RealGraph(_job("gcn", name, hidden, classes).spec.graph, Path())
+    graph = RealGraph(_job("gcn", name, hidden).spec.graph, Path())
     graph.features = features
     found: dict[str, dict[str, int]] = {}
     for kind in published.MODELS:
-        job = _job(kind, name, hidden, classes)
+        job = _job(kind, name, hidden)
         shape = built_in_shape(job.spec.model, features, classes)
         planner = Planner(job, shape, graph, KNOWN["a5000-100g"])
         found[kind] = {}
@@ -84,13 +85,14 @@ def cells(name: str) -> dict[str, Any]:
     }
 
 
-def _job(kind: str, name: str, hidden: int, classes: int) -> Any:
+def _job(kind: str, name: str, hidden: int) -> Any:
     vertices, edges, *_ = published.GRAPHS[name]
     graph = {
         "source": "synthetic",
         "vertices": vertices,
         "averageDegree": edges / vertices,
-        "classes": classes,
+        "classes": COMMUNITIES,
+        "homophily": INSIDE,
         "features": PLACEHOLDER_FEATURES,
     }
     return parse_job(

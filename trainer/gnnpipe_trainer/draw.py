@@ -26,6 +26,7 @@ MEANINGS = {
 }
 IDLE, TRANSFER, OTHER = "#eeeeee", "#b279a2", "#9d9d9d"
 ROW_INCHES = 0.5
+OUTLINED_SHARE = 0.003  # of the picture's width: the outline of narrower bars would cover them
 LABELLED_SHARE = 0.016  # of the picture's width: narrower bars have no room for their name
 SAME_FILE: dict[Any, Any] = {
     "svg.hashsalt": "gnnpipe",
@@ -102,8 +103,9 @@ def _draw_span(chart: Any, number: int, span: Span, first: float, width: float) 
     left = span.start - first
     work = is_work(span)
     height = 0.8 if work else 0.4
+    line = 0.5 if span.seconds > OUTLINED_SHARE * width else 0.0
     chart.barh(
-        number, span.seconds, left=left, height=height, color=_colour(span), edgecolor="white", linewidth=0.5
+        number, span.seconds, left=left, height=height, color=_colour(span), edgecolor="white", linewidth=line
     )
     if work and span.seconds > LABELLED_SHARE * width:
         chart.text(

@@ -87,6 +87,12 @@ def test_a_graph_that_is_not_here_is_planned_by_its_sizes_at_once_and_without_to
             ["--vertices", "100"],
             "--vertices, --edges and --features describe a graph together; give all three",
         ),
+        (
+            ["--vertices", "100", "--edges", "0", "--features", "3"],
+            "--edges is 0; give at least 1",
+        ),
+        (["--plot", "plan.txt"], "--plot: plan.txt is no picture; let its name end with .png or .svg"),
+        (["--plot", "/dev/null/plan.png"], "--plot: /dev/null/plan.png cannot be written"),
         (["--gpus", "0"], "--gpus is 0; give at least 1"),
         (["--gpus", "1000"], "--gpus: 1000 ranks cannot share 150 vertices and 8 layers; use fewer"),
         (["--hardware", "abacus"], "--hardware: 'abacus' is not known"),

@@ -25,6 +25,8 @@ def partition(indptr: Ints, indices: Ints, ways: int, chunks: int) -> Ints:
     per_way = chunks // ways
     work = VERTEX_WORK + np.diff(indptr)
     way_of = _parts(indptr, indices, work, ways, least=per_way)
+    if per_way == 1:
+        return way_of
     chunk_of = np.empty(work.size, dtype=np.int64)
     for way in range(ways):
         members = np.flatnonzero(way_of == way)

@@ -58,7 +58,6 @@ def count_cut(
     """Count a cut: edges source -> target [E], the chunk of every vertex [V], chunks numbered way by way."""
     slots = chunks // ways
     source_chunk, target_chunk = chunk_of[source], chunk_of[target]
-    same = (source_chunk % slots) == (target_chunk % slots)
     sends, receives = _crossings(source, chunk_of, target_chunk, ways, slots)
     out_sends, out_receives = sends, receives
     if directed:
@@ -67,12 +66,17 @@ def count_cut(
     def by_chunk(chunk: Ints) -> Counts:
         return np.bincount(chunk, minlength=chunks).astype(np.float64).reshape(ways, slots)
 
+    out_entries = by_chunk(source_chunk)
+    same_slot, chunk_halo = out_entries, receives  # where a way is one chunk
+    if slots > 1:
+        same_slot = by_chunk(source_chunk[source_chunk % slots == target_chunk % slots])
+        chunk_halo = _halo(source, chunk_of, target_chunk, chunks).reshape(ways, slots)
     return Cut(
         rows=by_chunk(chunk_of),
         entries=by_chunk(target_chunk),
-        out_entries=by_chunk(source_chunk),
-        same_slot=by_chunk(source_chunk[same]),
-        chunk_halo=_halo(source, chunk_of, target_chunk, chunks).reshape(ways, slots),
+        out_entries=out_entries,
+        same_slot=same_slot,
+        chunk_halo=chunk_halo,
         sends=sends,
         receives=receives,
         out_sends=out_sends,

@@ -22,6 +22,8 @@ from gnnpipe_trainer.planning.shape import ModelShape, built_in_shape
 from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import load_calibration
 
+PICTURES = (".png", ".svg")
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -35,9 +37,13 @@ class Sizes:
 def plan_command(job: GNNPipeJob, given: Namespace) -> int:
     """From the command line's arguments."""
     asked = (given.vertices, given.edges, given.features)
-    if any(size is not None for size in asked) and not all(size and size > 0 for size in asked):
+    if any(size is not None for size in asked) and any(size is None for size in asked):
         sys.stderr.write("--vertices, --edges and --features describe a graph together; give all three\n")
         return ExitCode.INVALID
+    for name, size in zip(("vertices", "edges", "features"), asked, strict=True):
+        if size is not None and size < 1:
+            sys.stderr.write(f"--{name} is {size}; give at least 1\n")
+            return ExitCode.INVALID
     return main(
         job,
         manifest=given.job,
@@ -68,6 +74,9 @@ def main(
     from_run: Path | None = None,
 ) -> int:
     """Forecast the plans of a job and recommend one; returns the exit code of the contract."""
+    if plot is not None and plot.suffix not in PICTURES:
+        sys.stderr.write(f"--plot: {plot} is no picture; let its name end with {' or '.join(PICTURES)}\n")
+        return ExitCode.INVALID
     if calibrate:
         from gnnpipe_trainer.planning.calibrate import calibrate as measure
 
@@ -88,7 +97,11 @@ def main(
     if plot is not None:
         from gnnpipe_trainer.planning.plot import plot as draw
 
-        draw(planner, choice, plot)
+        try:
+            draw(planner, choice, plot)
+        except OSError as error:
+            sys.stderr.write(f"--plot: {plot} cannot be written ({error.strerror}); name another file\n")
+            return ExitCode.INVALID
     if as_json:
         sys.stdout.write(json.dumps(as_dict(planner, choice), indent=2) + "\n")
     else:

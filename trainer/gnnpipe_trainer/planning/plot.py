@@ -67,13 +67,19 @@ def _by_sizes(planner: Planner, layers: int) -> Planner:
     return replace(planner, job=job, graph=sized, shape=built_in_shape(model, graph.features, graph.classes))
 
 
+def _gpus(planner: Planner) -> str:
+    """What lies under the curves' jump: beyond one machine, ways talk over the network."""
+    together = planner.hardware.ranks_per_machine
+    return f"GPUs, {together} in a machine" if together < max(GPU_COUNTS) else "ranks"
+
+
 def _crossovers(planner: Planner, gpus: int) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     charts = (
-        (left, crossover_by_gpus(planner), f"{planner.job.spec.model.layers} layers", "GPUs"),
+        (left, crossover_by_gpus(planner), f"{planner.job.spec.model.layers} layers", _gpus(planner)),
         (right, crossover_by_depth(planner, gpus), f"{gpus} GPUs", "layers"),
     )
     for chart, curves, title, axis in charts:

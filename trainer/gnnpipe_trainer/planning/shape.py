@@ -188,7 +188,7 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             parameters=hidden * hidden,
             multiplies=hidden * hidden,
             dropped=hidden * drops,
-            passes=3 * hidden + hidden * drops,
+            passes=2 * hidden + hidden * drops,
             saved=3 * hidden + 2 * hidden * drops,
         )
         for i in range(layers)

@@ -65,6 +65,9 @@ def show(planner: Planner, choice: Choice, manifest: str = "JOB", console: Conso
     console.print("Bytes are per epoch, all ranks together; memory is of the fullest rank.", style="dim")
     console.print(f"Recommended: {choice.reason}")
     console.print(f"  gnnpipe run {manifest} {_settings(choice.best.plan)}", soft_wrap=True)
+    cores, ranks = hardware.cores.count, choice.best.plan.ranks
+    if cores is not None and ranks > cores:
+        console.print(f"The {ranks} ranks take turns on {cores} cores: all of these plans are slower for it.")
     if hardware.name == CPU.name:
         console.print(
             f"Times are of a common CPU; gnnpipe plan {manifest} --calibrate measures this machine."
