@@ -180,17 +180,15 @@ def _watch(
     """All pods are there. Do they run?"""
     before, attempt = story.job.status, story.status.attempt
     if not before.is_true("Created"):
-        story.event(
-            "Normal", "Created", f"attempt {attempt}: {stages} pods, one per stage", f"created-{attempt}"
-        )
+        pods = f"{stages} pods, one per stage" if stages > 1 else "one pod"
+        story.event("Normal", "Created", f"attempt {attempt}: {pods}", f"created-{attempt}")
         _warn_of_no_checkpoint(story, policy)
         story.update(attempt_start_time=story.now, restart_time=None)
     ready = sum(pod.running or pod.succeeded for pod in gang)
     if ready == stages:
         if not before.is_true("Running"):
-            story.event(
-                "Normal", "Running", f"attempt {attempt}: all {stages} stages run", f"running-{attempt}"
-            )
+            run = f"all {stages} stages run" if stages > 1 else "it runs"
+            story.event("Normal", "Running", f"attempt {attempt}: {run}", f"running-{attempt}")
         story.tell("Running", "AllStagesRun", "", created=True)
         story.status = with_progress(story.status, progress, story.now)
     else:

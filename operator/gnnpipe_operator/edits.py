@@ -47,7 +47,7 @@ def accept(job: ObservedJob, stopped: bool) -> Acceptance:
     if not held:
         return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
     spec = {k: v for k, v in job.spec.items() if k not in held} | {k: before[k] for k in held if k in before}
-    return Acceptance(_accepted(job, spec), _refusal(held))
+    return Acceptance(_accepted(job, spec), _refusal(held, wanted.spec.run_policy.suspend))
 
 
 def _changed(job: ObservedJob, before: Mapping[str, Any], wanted: JobSpec) -> set[str]:
@@ -70,7 +70,8 @@ def _accepted(job: ObservedJob, spec: Mapping[str, Any]) -> Accepted | None:
     return Accepted(dict(spec), parsed, make_plan(parsed))
 
 
-def _refusal(held: list[str]) -> str:
+def _refusal(held: list[str], suspending: bool) -> str:
+    """Empty where the person has done already what the sentence would ask for: the edit waits for the pods to go."""
     for_life = [f"spec.{part}" for part in held if part in FOR_LIFE]
     while_running = [f"spec.{part}" for part in held if part not in FOR_LIFE]
     sentences = []
@@ -79,7 +80,7 @@ def _refusal(held: list[str]) -> str:
             f"{' and '.join(for_life)} cannot change in a job's life, since its checkpoint would not fit; "
             "make a new job, or set it back"
         )
-    if while_running:
+    if while_running and not suspending:
         sentences.append(
             f"{' and '.join(while_running)} cannot change while the job runs; "
             "set spec.runPolicy.suspend to true first, or set it back"

@@ -101,6 +101,18 @@ def test_a_suspended_job_may_be_cut_anew_but_keeps_its_model(
     assert [e.reason for e in decision.events] == ["EditRefused"]
 
 
+def test_an_edit_that_comes_with_a_suspension_is_taken_without_a_word(
+    running_job: Any, make_gang: Any, seconds: Any
+) -> None:
+    job, gang = running_job(), make_gang(phase="Running")
+    spec = {**job.spec, "training": {"epochs": 5}, "runPolicy": {"suspend": True}}
+    suspending = dataclasses.replace(job, spec=spec, generation=2)
+    first = decide(suspending, gang, seconds(9))
+    assert [event.reason for event in first.events] == ["Suspended"]
+    then = decide(dataclasses.replace(suspending, status=first.status), gang, seconds(9))
+    assert (then.status.accepted_spec, then.events) == (spec, ())
+
+
 def test_pods_made_from_a_spec_edited_before_it_was_written_down_are_not_the_gang(
     make_job: Any, make_gang: Any, seconds: Any
 ) -> None:
