@@ -2,7 +2,8 @@
 
 Every rank has a thread that counts up a number in the job's store. Rank 0 watches all of them, all watch rank 0,
 and what rank 0 finds it says in the store. So each beat costs a few words per rank, however many ranks there are.
-Waiting in a collective is no sign of life and no sign of death: only the beats count.
+Waiting in a collective is no sign of life and no sign of death: only the beats count. A rank that still loads the
+graph beats too, but is given more time: cutting a graph may keep all of its threads from running.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ log = logging.getLogger("gnnpipe")
 
 VERDICT = "verdict"
 DONE = b"done"
+LOADING = b"loading "  # begins the beats of a rank that has not loaded the graph yet
+LOADING_PATIENCE = 10  # times that of training
+LEAST_LISTENING_SECONDS = 1.0
 
 
 class Watchdog:
@@ -36,6 +40,7 @@ class Watchdog:
         self._watched = range(topology.world) if topology.rank == 0 else range(1)
         self._heard: dict[int, tuple[bytes, float]] = {}  # last beat of each rank, and when it changed
         self._answered = 0.0  # when the store last did
+        self._loading = True
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -43,6 +48,10 @@ class Watchdog:
         self._answered = time.monotonic()
         self._beating.start()
         threading.Thread(target=self._watch_store, name="watchdog", daemon=True).start()
+
+    def graph_is_there(self) -> None:
+        """From now on this rank has no reason to be silent."""
+        self._loading = False
 
     def stop(self) -> None:
         """Say that this rank is done, so that nobody waits for another beat."""
@@ -58,9 +67,13 @@ class Watchdog:
                 return Loss.of(self.store.get(VERDICT))
         return Loss.left_in(self.scratch)
 
-    def silent_ranks(self, seconds: float) -> list[int]:
-        """Who gives no sign of life for so long; for a rank that has lost a connection and wants to say whose."""
+    def silent_ranks(self) -> list[int]:
+        """Who misses three beats; for a rank that has lost a connection and wants to say whose.
+
+        The agent of this machine has time meanwhile to see a rank that died here, and to end this one.
+        """
         found: list[int] = []
+        seconds = max(LEAST_LISTENING_SECONDS, 3 * self.interval)
 
         def listen() -> None:
             try:
@@ -89,7 +102,8 @@ class Watchdog:
         while True:
             count += 1
             with suppress(dist.DistError):
-                self.store.set(_key(self.topology.rank), str(count))
+                said = f"{LOADING.decode()}{count}" if self._loading else str(count)
+                self.store.set(_key(self.topology.rank), said)
                 self._look()
                 self._answered = time.monotonic()
             if self._ended.wait(self.interval):
@@ -98,7 +112,8 @@ class Watchdog:
     def _watch_store(self) -> None:
         """A store that has stopped does not answer at all, so the other thread cannot be the one to notice."""
         while not self._ended.wait(self.interval):
-            if time.monotonic() - self._answered > self.patience + self.interval:
+            patience = self.patience * (LOADING_PATIENCE if self._loading else 1)
+            if time.monotonic() - self._answered > patience + self.interval:
                 self._leave(Loss([0], f"{name_of(self.topology, 0)}, where all ranks meet, has not answered"))
 
     def _look(self) -> None:
@@ -107,9 +122,10 @@ class Watchdog:
         now = time.monotonic()
         for rank, beat in self._beats(self._watched).items():
             last, since = self._heard.get(rank, (b"", now))
+            patience = self.patience * (LOADING_PATIENCE if beat.startswith(LOADING) else 1)
             if beat != last or beat == DONE:
                 self._heard[rank] = (beat, now)
-            elif now - since > self.patience and rank != self.topology.rank:
+            elif now - since > patience and rank != self.topology.rank:
                 self._condemn(rank, now - since)
 
     def _beats(self, ranks: Iterable[int]) -> dict[int, bytes]:

@@ -37,8 +37,6 @@ from gnnpipe_trainer.watchdog import Watchdog, name_of
 
 log = logging.getLogger("gnnpipe")
 
-LOST_PEER_PATIENCE_SECONDS = 3.0  # time for the agent to see the rank that really died, and to end this one
-
 
 def main(arguments_given: Sequence[str] | None = None) -> int:
     die_with_parent(signal.SIGKILL)
@@ -54,7 +52,8 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
         plan = make_plan(job)
         topology = Topology(plan.stages, plan.ways, dist.get_rank())
         watchdog = Watchdog(job_store(), topology, job.spec.training.stall_timeout_seconds, scratch)
-        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.start)
+        watchdog.start()
+        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.graph_is_there)
         watchdog.stop()
         dist.destroy_process_group()
         if not finished:
@@ -95,7 +94,7 @@ def _lost_peer(scratch: Path, error: Exception, watchdog: Watchdog | None) -> in
     log.warning("Lost another rank: %s", str(error).splitlines()[0])
     if watchdog is None:
         return _fail(scratch, LOST_PEER_EXIT, "lost the connection to another rank")
-    silent = watchdog.silent_ranks(LOST_PEER_PATIENCE_SECONDS)
+    silent = watchdog.silent_ranks()
     known = watchdog.verdict()
     if known:  # the connection was lost because another rank had acted on it
         known.leave_in(scratch)
