@@ -3,8 +3,9 @@
     python benchmarks/fault_campaign.py --kills 100 --epochs 200
 
 Ranks are real processes that run the trainer's own worker code, forked from a process that has already imported it,
-so that an attempt starts in a fraction of a second. Each attempt is hit once: a random rank, a random moment (also
-while a checkpoint is being written), by SIGKILL, SIGSTOP or SIGTERM. Prints a JSON result.
+so that an attempt starts in a fraction of a second. Each attempt is hit once: one random rank, at a random moment (also
+while a checkpoint is being written), by SIGKILL, SIGSTOP or SIGTERM; the others must notice and leave by themselves.
+Every tenth time it is `gnnpipe run` or its agent that is killed, whose ranks must not stay behind. Prints JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_SECONDS = 600  # a busy machine may be slow, and a rank may never end
+NOTICE_SLACK_SECONDS = 30  # beyond the stall time-out, for a busy machine
+SIGNALS = [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM]
 
 
 def manifest(stages: int = 2, ways: int = 1, **training: Any) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class Attempt:
     job: dict[str, Any]
     out: Path
     scratch: Path
+    target: Callable[[int, int, int, Path, Path], None] = field(default_factory=lambda: be_rank)
     processes: list[ForkServerProcess] = field(default_factory=list)
 
     def start(self, context: ForkServerContext) -> Attempt:
@@ -68,9 +73,9 @@ class Attempt:
         self.scratch.mkdir(parents=True)
         (self.scratch / "manifest.json").write_text(json.dumps(self.job))
         parallelism = self.job["spec"]["parallelism"]
-        world, port = parallelism["stages"] * parallelism["ways"], _free_port()
+        world, port = parallelism["stages"] * parallelism["ways"], free_port()
         for rank in range(world):
-            process = context.Process(target=_be_rank, args=(rank, world, port, self.out, self.scratch))
+            process = context.Process(target=self.target, args=(rank, world, port, self.out, self.scratch))
             process.start()
             self.processes.append(process)
         return self
@@ -111,54 +116,112 @@ class Attempt:
         return path.read_text() if path.exists() else ""
 
 
+@dataclass
+class Toll:
+    """What was hit, and how the others took it."""
+
+    hits: Counter[str] = field(default_factory=Counter)
+    left_by_themselves: bool = True
+    slowest_notice: float = 0.0  # seconds from a hit to the end of the last survivor
+
+
 def campaign(
-    job: dict[str, Any], folder: Path, kills: int, seed: int, signals: list[signal.Signals]
+    job: dict[str, Any], folder: Path, kills: int, seed: int, agent_kills: int = 0
 ) -> dict[str, Any]:
     """Train once in peace and once under fire; say whether anything differs."""
-    context, dice = forking(), random.Random(seed)
-    attempt = Attempt(job, folder / "peace", folder / "scratch-peace").start(context)
-    peaceful = attempt.wait()
+    context, dice, toll = forking(), random.Random(seed), Toll()
+    peaceful = Attempt(job, folder / "peace", folder / "scratch-peace").start(context).wait()
     under_fire = folder / "fire"
-    hits: Counter[str] = Counter()
-    attempts = 0
-    for _ in range(kills):
-        attempt = Attempt(job, under_fire, folder / f"scratch-{attempts}").start(context)
-        attempts += 1
-        number, rank = dice.choice(signals), dice.randrange(len(attempt.processes))
-        await_moment(dice, attempt, under_fire)
-        attempt.hit(rank, number)
-        hits[number.name] += 1
-        time.sleep(dice.uniform(0, 0.2))  # the others go on for a moment, perhaps with a checkpoint
-        attempt.end()
-    attempt = Attempt(job, under_fire, folder / f"scratch-{attempts}").start(context)
-    codes = attempt.wait()
+    targets = ["agent"] * agent_kills + ["rank"] * (kills - agent_kills)
+    dice.shuffle(targets)
+    for number, target in enumerate(targets):
+        if target == "agent":
+            hit_the_launcher(job, folder, under_fire, dice, toll)
+        else:
+            attempt = Attempt(job, under_fire, folder / f"scratch-{number}").start(context)
+            hit_one_rank(attempt, dice, toll)
+    codes = Attempt(job, under_fire, folder / "scratch-last").start(context).wait()
     return {
-        "kills": sum(hits.values()),
-        "hits": dict(hits),
+        "kills": sum(toll.hits.values()),
+        "hits": dict(sorted(toll.hits.items())),
+        "survivorsLeftByThemselves": toll.left_by_themselves,
+        "slowestNoticeSeconds": round(toll.slowest_notice, 1),
         "finished": peaceful == codes == [0] * len(codes),
         "sameWeights": _same(folder, "model.pt"),
         "sameLines": lines_of(folder / "peace") == lines_of(under_fire),
     }
 
 
-def await_moment(dice: random.Random, attempt: Attempt, out: Path) -> None:
-    """A random moment: while starting, while training, or while a checkpoint is being written."""
+def hit_one_rank(attempt: Attempt, dice: random.Random, toll: Toll) -> None:
+    """One rank only: the others must find out, and leave, without anybody's help."""
+    number, rank = dice.choice(SIGNALS), dice.randrange(len(attempt.processes))
+    moment = await_moment(dice, attempt)
+    if attempt.codes[rank] is not None:
+        attempt.end()
+        return  # the job was done before: this one hit nobody, and does not count
+    attempt.hit(rank, number)
+    since = time.monotonic()
+    toll.hits[f"{number.name} while {moment}"] += 1
+    others = [process for other, process in enumerate(attempt.processes) if other != rank]
+    stall = attempt.job["spec"]["training"]["stallTimeoutSeconds"]
+    for process in others:
+        process.join(max(0.0, since + stall + NOTICE_SLACK_SECONDS - time.monotonic()))
+    toll.left_by_themselves &= all(process.exitcode is not None for process in others)
+    toll.slowest_notice = max(toll.slowest_notice, time.monotonic() - since)
+    attempt.end()  # a stopped rank 0, which takes the place to meet with it, is still there
+
+
+def hit_the_launcher(job: dict[str, Any], folder: Path, out: Path, dice: random.Random, toll: Toll) -> None:
+    """`gnnpipe run`, or the agent under it, is killed outright: the ranks must not stay behind."""
+    (folder / "job.json").write_text(json.dumps(job))  # which is YAML too
+    command = [sys.executable, "-m", "gnnpipe_trainer.cli", "run", folder / "job.json", "--out", out]
+    before = len(lines_of(out))
+    run = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while len(lines_of(out)) <= before and run.poll() is None and time.monotonic() < limit:
+        time.sleep(0.01)
+    agents = _children(run.pid)
+    ranks = [rank for agent in agents for rank in _children(agent)]
+    victim = dice.choice([run.pid, *agents])
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
+        toll.hits["SIGKILL of gnnpipe run" if victim == run.pid else "SIGKILL of its agent"] += 1
+    since = time.monotonic()
+    run.wait()
+    while any(map(_lives, [*agents, *ranks])) and time.monotonic() - since < PATIENCE_SECONDS:
+        time.sleep(0.01)
+    toll.left_by_themselves &= not any(map(_lives, [*agents, *ranks]))
+
+
+def await_moment(dice: random.Random, attempt: Attempt) -> str:
+    """A random moment: while starting, some epochs later, or while a checkpoint is being written."""
     kind = dice.choice(["starting", "training", "training", "writing"])
-    checkpoints = out / "checkpoints"
+    epochs = dice.randrange(3)
+    checkpoints = attempt.out / "checkpoints"
+    begun = len(lines_of(attempt.out))
     conditions: dict[str, Callable[[], bool]] = {
         "starting": lambda: False,
-        "training": lambda: attempt.has_started,
+        "training": lambda: attempt.has_started and len(lines_of(attempt.out)) >= begun + epochs,
         "writing": lambda: any(checkpoints.glob("*.new")),
     }
     limit = time.monotonic() + (dice.uniform(0, 1) if kind == "starting" else PATIENCE_SECONDS)
     while not conditions[kind]() and time.monotonic() < limit and None in attempt.codes:
         time.sleep(0.001)
-    time.sleep(dice.uniform(0, 0.3) if kind == "training" else dice.uniform(0, 0.02))
+    time.sleep(dice.uniform(0, 0.02))
+    return kind
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
-    """epochs.jsonl without what a clock says."""
-    lines = [json.loads(line) for line in (out / "epochs.jsonl").read_text().splitlines()]
+    """epochs.jsonl without what a clock says; its last line may be half written."""
+    if not (out / "epochs.jsonl").exists():
+        return []
+    whole = (out / "epochs.jsonl").read_text().rpartition("\n")[0]
+    lines = [json.loads(line) for line in whole.splitlines()]
     return [{k: v for k, v in line.items() if k not in ("seconds", "idle")} for line in lines]
 
 
@@ -167,7 +230,20 @@ def _same(folder: Path, name: str) -> bool:
     return peace.exists() and fire.exists() and peace.read_bytes() == fire.read_bytes()
 
 
-def _be_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _lives(pid: int) -> bool:
+    """Neither gone nor a zombie that nobody has asked about yet."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def be_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
     log = os.open(scratch / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -184,7 +260,7 @@ def _be_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None
     os._exit(code)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -198,16 +274,17 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--ways", type=int, default=1)
+    parser.add_argument("--stall", type=int, default=5, help="seconds after which a silent rank is given up")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        job = manifest(given.stages, given.ways, epochs=given.epochs)
-        signals = [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM]
-        result = campaign(job, Path(folder), given.kills, given.seed, signals)
+        job = manifest(given.stages, given.ways, epochs=given.epochs, stallTimeoutSeconds=given.stall)
+        result = campaign(job, Path(folder), given.kills, given.seed, given.kills // 10)
         result["seconds"] = round(time.perf_counter() - start, 1)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
-    return 0 if result["finished"] and result["sameWeights"] and result["sameLines"] else 1
+    wanted = ("finished", "sameWeights", "sameLines", "survivorsLeftByThemselves")
+    return 0 if all(result[what] for what in wanted) else 1
 
 
 if __name__ == "__main__":

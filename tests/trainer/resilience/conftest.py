@@ -43,7 +43,7 @@ def start_ranks(
 def peace(forked: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """A job and the folder of its run that nobody interrupted."""
     folder = tmp_path_factory.mktemp("peace")
-    job = manifest(epochs=16)
+    job = manifest(epochs=30)
     attempt = Attempt(job, folder / "out", folder / "scratch").start(forked)
     assert attempt.wait() == [0, 0], (folder / "scratch" / "log.txt").read_text()
     return job, folder / "out"

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
-from fault_campaign import lines_of, manifest
+from fault_campaign import lines_of
 
 from gnnpipe_trainer.checkpoint.folder import found
 
 START_SECONDS = 200  # a busy machine imports torch slowly
-EPOCHS = 60
 
 
 class Run:
@@ -81,20 +80,17 @@ def lives(pid: int) -> bool:
 
 
 @pytest.mark.timeout(900)
-def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_been(
-    tmp_path: Path, start_ranks: Any
+def test_killed_interrupted_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_been(
+    tmp_path: Path, peace: tuple[dict[str, Any], Path]
 ) -> None:
-    job = manifest(epochs=EPOCHS)
+    job, reference = peace
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    assert start_ranks(job, "peace").wait() == [0, 0]
 
     # A rank is killed: the run ends at once and says whose end it was.
     run = Run(tmp_path)
     ranks = run.until_it_saves()
     os.kill(ranks[1], signal.SIGKILL)
-    since = time.monotonic()
     code, said = run.said()
-    assert time.monotonic() - since < 10
     assert code == 1
     assert "rank 1 of 2 was killed (SIGKILL)" in said
     assert not any(map(lives, ranks.values()))
@@ -109,15 +105,6 @@ def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_be
     assert "run it again" in said
     assert not any(map(lives, ranks.values()))
 
-    # A rank stops answering: the other one names it, and both are gone.
-    run = Run(tmp_path, "--set", "spec.training.stallTimeoutSeconds=6")
-    ranks = run.until_it_saves()
-    os.kill(ranks[0], signal.SIGSTOP)
-    code, said = run.said()
-    assert code == 1
-    assert "rank 0 (stage 0) has not answered" in said
-    assert not any(map(lives, ranks.values()))
-
     # The command itself is killed outright: its ranks do not stay behind, nor does any folder.
     run = Run(tmp_path)
     ranks = run.until_it_saves()
@@ -128,10 +115,10 @@ def test_killed_stopped_and_orphaned_a_run_goes_on_and_ends_as_if_nothing_had_be
     # Left alone it finishes, and says so when it is asked again.
     code, said = Run(tmp_path).said()
     assert code == 0, said
-    assert (tmp_path / "out" / "model.pt").read_bytes() == (tmp_path / "peace" / "model.pt").read_bytes()
-    assert lines_of(tmp_path / "out") == lines_of(tmp_path / "peace")
+    assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+    assert lines_of(tmp_path / "out") == lines_of(reference)
     code, said = Run(tmp_path).said()
     assert code == 0
-    assert f"finished after {EPOCHS} epochs" in said
+    assert f"finished after {len(lines_of(reference))} epochs" in said
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not any((tmp_path / "out").glob(".run-*"))
