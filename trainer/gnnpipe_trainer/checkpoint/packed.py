@@ -48,7 +48,8 @@ class Packed:
         return self
 
     def _lay_out(self, tensors: dict[str, Tensor]) -> None:
-        self.index, lengths = {}, {}
+        self.index = {}
+        lengths: dict[str, int] = {}
         for name, tensor in tensors.items():
             buffer = _buffer_of(name, tensor)
             offset = lengths.get(buffer, 0)
