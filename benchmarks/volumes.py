@@ -33,6 +33,7 @@ from gnnpipe_trainer.planning.volume import volume
 
 RESULTS = Path(__file__).parent / "results" / "volumes.json"
 GIB = 1 << 30
+COMMANDS = "`python benchmarks/volumes.py --page docs/planning.md`; a real graph: `--only Squirrel --file squirrel.npz`"
 LAYERS = 32
 CUTS = {"graph": (1, 8, 1), "pipeline": (8, 1, 32), "hybrid": (4, 2, 16)}  # stages, ways, slots
 COMMUNITIES, INSIDE = 64, 0.8  # of the generated graphs, and the share of edges inside; real graphs differ
@@ -57,7 +58,7 @@ def main() -> int:
     for name in given.only or missing:
         content[name] = cells(name, given.file)
         given.results.write_text(json.dumps(content, indent=1) + "\n")
-    text = f"{table(content)}\n\n`python benchmarks/volumes.py --page docs/planning.md`"
+    text = f"{table(content)}\n\n{COMMANDS}"
     if given.page:
         put(given.page, "volumes", text)
     sys.stdout.write(f"{text}\n")
