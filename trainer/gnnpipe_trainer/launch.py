@@ -154,6 +154,7 @@ def _set_rank_environment(ranks: int, scratch: Path) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: huge pages, on which gathering is quicker
 
 
 def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:

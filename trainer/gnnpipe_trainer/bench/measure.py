@@ -41,6 +41,7 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "THP_MEM_ALLOC_ENABLE": "1",  # torch: large tensors on huge pages
 }
 
 
