@@ -19,10 +19,10 @@ from typing import Any
 from rich.console import Console
 
 from gnnpipe_api.load import load_job
-from gnnpipe_trainer.bench.command import what_is_possible
+from gnnpipe_trainer.bench.command import choose, what_is_possible
 from gnnpipe_trainer.bench.compare import Comparison, run_comparison
 from gnnpipe_trainer.bench.machine import machine_sentence
-from gnnpipe_trainer.bench.modes import Mode, hybrid_mode, modes_for, pipeline_modes
+from gnnpipe_trainer.bench.modes import BARE, Mode, hybrid_mode, modes_for, pipeline_modes
 from gnnpipe_trainer.bench.show import COLUMNS, cells_of, draw, headline, markdown_table
 from gnnpipe_trainer.report import write_json
 
@@ -43,6 +43,7 @@ class Case:
     layers: int
     rates: tuple[str, ...] = ()
     ranks: int = 2
+    only: tuple[str, ...] = ()  # parts of the names of its modes; none: all
 
     @property
     def overrides(self) -> list[str]:
@@ -55,6 +56,9 @@ CASES = (
     Case("gcn-32", "gcn", 32),
     Case("sage-32", "sage", 32),
     Case("hybrid-16", "gcn", 16, ranks=4),
+    # A few percent are less than the noise of one round: these are for several, see --rounds.
+    Case("gcn-16-overhead", "gcn", 16, only=(BARE, "1 rank")),
+    Case("sage-16-overhead", "sage", 16, only=(BARE, "1 rank")),
 )
 
 
@@ -86,11 +90,12 @@ def measure_case(case: Case, given: argparse.Namespace, console: Console) -> dic
     modes: list[Mode] = modes_for(job, case.ranks, rates, with_dgl)
     if case.ranks == 4:  # more ranks than cores: their bytes count here, their seconds do not
         modes = [hybrid_mode(), *(mode for mode in pipeline_modes(4) if mode.parallelism["ways"] == 4)]
+    modes = choose(modes, list(case.only))
     modes = [mode for mode in modes if not any(part in mode.title for part in given.without)]
     with TemporaryDirectory(prefix="gnnpipe-bench-") as scratch:
         chosen = [word for part in given.without for word in ("--without", part)]
-        if given.epochs != EPOCHS:
-            chosen += ["--epochs", str(given.epochs)]
+        for option, value, usual in (("--epochs", given.epochs, EPOCHS), ("--rounds", given.rounds, 1)):
+            chosen += [] if value == usual else [option, str(value)]
         command = shlex.join([*shlex.split(COMMAND), "--only", case.name, *chosen])
         comparison = Comparison(
             job, modes, given.epochs, given.rounds, ROOT / MANIFEST.parent, Path(scratch), command
