@@ -54,6 +54,7 @@ def stage_series(stage: int) -> dict[str, Climb]:
         f"gnnpipe_stale_share{{{worker}}}": Climb(0.3),
         f"gnnpipe_gradient_oscillation{{{worker}}}": Climb(-0.1),
         f"gnnpipe_checkpoint_seconds{{{worker}}}": Climb(2),
+        f"gnnpipe_checkpoint_failures_total{{{worker}}}": Climb(0),
         f"gnnpipe_memory_bytes{{{worker}}}": Climb(1000),
         f'gnnpipe_comm_bytes_total{{{worker},kind="pipeline",direction="sent"}}': Climb(0, 500),
         f"gnnpipe_stage_busy_seconds_total{{{worker}}}": Climb(0, busy),
