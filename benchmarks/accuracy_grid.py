@@ -131,6 +131,8 @@ class Cell:
         graph, model = dict(GRAPHS[self.graph]), MODELS[self.model]
         if "path" in graph:
             graph["path"] = str(data / graph["path"])
+        if self.model == "gcnii-64":
+            graph["normalizeFeatures"] = True
         if self.graph in SPLITS:
             graph["split"] = self.seed % SPLITS[self.graph]
         place = ("cora" if self.graph == "citeseer" else self.graph, model["kind"])

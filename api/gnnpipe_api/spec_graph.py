@@ -48,6 +48,9 @@ class GraphSpec(Part):
     """Which train/validation/test split to use, where the data has several; counted from 0."""
     directed: bool | None = None
     """Keep edges one-way. Left out, every edge is used in both directions."""
+    normalize_features: bool | None = None
+    """Scale the features of each vertex to a sum of 1, as the authors of GCN and GCNII do with citation
+    graphs. Left out, features are taken as they are."""
     volume: GraphVolume | None = None
     """Volume with the data, mounted in every pod. A local run does not use it."""
 

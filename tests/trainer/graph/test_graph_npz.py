@@ -11,6 +11,7 @@ import pytest
 
 from gnnpipe_api.spec_graph import GraphSpec
 from gnnpipe_trainer.graph import BadGraph, GraphData, load_graph
+from gnnpipe_trainer.graph.sources import fingerprint
 
 WriteNpz = Callable[..., Path]
 PUBLIC_FILES = Path(__file__).parents[4] / "shared" / "data"
@@ -176,3 +177,13 @@ def test_public_files_load_unchanged(
     graph = load(PUBLIC_FILES / file)
     assert (graph.num_vertices, graph.edge_index.shape[1], graph.num_classes) == (vertices, edges, classes)
     assert graph.train_mask.sum() == training
+
+
+def test_normalised_features_sum_to_one_and_make_another_graph(write_npz: Callable[..., Path]) -> None:
+    path = write_npz(x=np.array([[2, 2, 0]] * 5 + [[0, 0, 0]], dtype=np.float32))
+    plain = GraphSpec(source="npz", path=str(path))
+    normal = plain.model_copy(update={"normalize_features": True})
+    features = load_graph(normal, path.parent).features
+    assert features.sum(axis=1).tolist() == [1, 1, 1, 1, 1, 0]
+    assert load_graph(plain, path.parent).features.max() == 2
+    assert fingerprint(plain, path.parent) != fingerprint(normal, path.parent)

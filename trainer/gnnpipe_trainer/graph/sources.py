@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from gnnpipe_api.spec_graph import SYNTHETIC_FIELDS, GraphSpec
-from gnnpipe_trainer.graph.data import BadGraph, GraphData, check
+from gnnpipe_trainer.graph.data import BadGraph, Floats, GraphData, check
 from gnnpipe_trainer.graph.named import named_graph, raw_files_digest
 from gnnpipe_trainer.graph.npz import npz_graph
 from gnnpipe_trainer.graph.synthetic import synthetic_graph
@@ -15,6 +18,11 @@ from gnnpipe_trainer.graph.synthetic import synthetic_graph
 
 def load_graph(spec: GraphSpec, manifest_folder: Path) -> GraphData:
     """The graph that the manifest names, checked; BadGraph where it cannot be trained on."""
+    graph = _load(spec, manifest_folder)
+    return replace(graph, features=_sum_to_one(graph.features)) if spec.normalize_features else graph
+
+
+def _load(spec: GraphSpec, manifest_folder: Path) -> GraphData:
     directed = bool(spec.directed)
     if spec.source == "synthetic":
         return check(synthetic_graph(**spec.model_dump(include=set(SYNTHETIC_FIELDS))))
@@ -32,7 +40,16 @@ def fingerprint(spec: GraphSpec, manifest_folder: Path) -> str:
     else:
         identity |= {"split": spec.split, "directed": bool(spec.directed)}
         identity["content"] = _content(spec, manifest_folder)
+    if spec.normalize_features:
+        identity["normalizeFeatures"] = True
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _sum_to_one(features: Floats) -> Floats:
+    """Each row [F] divided by its sum; a row of sum 0 stays as it is."""
+    sums = features.sum(axis=1, keepdims=True)
+    scaled: Floats = features / np.where(sums == 0, 1, sums)
+    return scaled
 
 
 def _content(spec: GraphSpec, manifest_folder: Path) -> str:
