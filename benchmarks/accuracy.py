@@ -60,25 +60,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Kept:
-    """The lines of finished cells. A cell whose settings have changed since is not finished."""
+    """The lines of finished cells, of each the last. A cell whose settings have changed since is not finished.
+
+    Lines are only ever added: several runs may work on the grid at once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         rows = path.read_text().splitlines() if path.exists() else []
-        self.lines: list[Line] = [json.loads(row) for row in rows]
-        self._settings = {line["cell"]: line["settings"] for line in self.lines}
+        self._by_name: dict[str, Line] = {line["cell"]: line for line in map(json.loads, rows)}
+
+    @property
+    def lines(self) -> list[Line]:
+        return [line for name, line in self._by_name.items() if self.has(Cell.of(name))]
 
     def has(self, cell: Cell) -> bool:
-        return self._settings.get(cell.name) == settings_of(cell)
+        return self._by_name.get(cell.name, {}).get("settings") == settings_of(cell)
 
     def keep(self, cell: Cell, result: Line) -> None:
         line = {"cell": cell.name, "settings": settings_of(cell), **result}
-        known = cell.name in self._settings
-        self.lines = [*(kept for kept in self.lines if kept["cell"] != cell.name), line]
-        self._settings[cell.name] = line["settings"]
-        if known:
-            self.path.write_text("".join(json.dumps(kept) + "\n" for kept in self.lines))
-            return
+        self._by_name[cell.name] = line
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
