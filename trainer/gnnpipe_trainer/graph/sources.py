@@ -48,7 +48,8 @@ def fingerprint(spec: GraphSpec, manifest_folder: Path) -> str:
 def _sum_to_one(features: Floats) -> Floats:
     """Each row [F] divided by its sum; a row of sum 0 stays as it is."""
     sums = features.sum(axis=1, keepdims=True)
-    scaled: Floats = features / np.where(sums == 0, 1, sums)
+    sums[sums == 0] = 1
+    scaled: Floats = np.divide(features, sums, dtype=np.float32)
     return scaled
 
 
