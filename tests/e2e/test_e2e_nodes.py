@@ -109,4 +109,4 @@ def test_a_full_disk_costs_checkpoints_but_not_the_training(
     status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)
     assert status["restarts"] == 0
     small_disk.copy(NAME, tmp_path / "out")
-    assert_identical(Trained(tmp_path / "out"), steady.in_peace, every_line=False)
+    assert_identical(Trained(tmp_path / "out"), steady.in_peace)

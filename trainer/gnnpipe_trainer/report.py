@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.line_file import LineFile
 from gnnpipe_trainer.pipeline.engine import Engine, EpochTimes
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -101,6 +102,7 @@ class Reporter:
         self._ranks: list[RankReport] = []
         self._line: dict[str, Any] = {}
         self._lines: list[dict[str, Any]] = []
+        self._file = LineFile(out / "epochs.jsonl")
         self._started = time.time()
         self._blocks = max(plan.layers_per_stage)
         self.staleness = JobStaleness(job, plan)
@@ -124,14 +126,12 @@ class Reporter:
         self._began = True
         if not self._writes:
             return
-        path = self.out / "epochs.jsonl"
+        path = self._file.path
         self._lines = [] if last_line is None else [*read_lines(path, last_line["epoch"]), last_line]
         if last_line is not None and len(self._lines) <= last_line["epoch"]:
             log.warning("%s lacks lines of epochs that are done; training goes on without them", path)
         try:
-            beside = path.with_suffix(".new")
-            beside.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
-            os.replace(beside, path)
+            self._file.begin(self._lines)
         except OSError as error:
             log.warning("%s could not be written (%s); training goes on", path, error.strerror)
 
@@ -183,8 +183,7 @@ class Reporter:
         line = self._make_line(epoch, accuracy)
         self._lines.append(line)
         try:
-            with (self.out / "epochs.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            self._file.append(line)
         except OSError as error:  # a full disk must not end the training
             log.warning(
                 "The line of epoch %d could not be written (%s); training goes on", epoch, error.strerror
