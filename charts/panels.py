@@ -203,16 +203,6 @@ ONE_JOB = [
         about="Relative distance between fresh and historical embeddings; the block that is furthest off.",
     ),
     Panel(
-        "Staleness",
-        "timeseries",
-        [
-            (f"max(gnnpipe_stale_share{{{ONE}}})", "read from history"),
-            (f"min(gnnpipe_gradient_oscillation{{{ONE}}})", "gradient autocorrelation"),
-        ],
-        about="Share of the edge weight read from history; autocorrelation below -0.3: training swings.",
-        more={"fieldConfig": {"defaults": {"min": -1, "max": 1}, "overrides": []}},
-    ),
-    Panel(
         "Read from history",
         "timeseries",
         [(f"max(gnnpipe_stale_share{{{ONE}}})", "share of the edges' weight")],
