@@ -225,4 +225,10 @@ ONE_JOB = [
         [(f"max by (stage) (gnnpipe_checkpoint_seconds{{{ONE}}})", "stage {{stage}}")],
         unit="s",
     ),
+    Panel(
+        "Checkpoints that could not be written",
+        "timeseries",
+        [(f"max by (stage) (gnnpipe_checkpoint_failures_total{{{ONE}}})", "stage {{stage}}")],
+        about="A full disk, mostly: training goes on, but a restart would go back further.",
+    ),
 ]
