@@ -15,15 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gnnpipe_api.plan import Plan, cut_layers
+from gnnpipe_api.plan import Plan, better_cut
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.cost import measure_layer_costs
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.report import write_json
 
 log = logging.getLogger("gnnpipe")
-
-WORTH_IT = 0.9  # another cut than the even one must make the slowest stage at least this much quicker
 
 
 def agree_on_cut(plan: Plan, model: Model, shard: Shard, folder: Path, control: dist.ProcessGroup) -> Plan:
@@ -35,17 +33,6 @@ def agree_on_cut(plan: Plan, model: Model, shard: Shard, folder: Path, control: 
         layers = torch.tensor(_remembered(plan, folder) or _measured(plan, model, shard, folder))
     dist.broadcast(layers, 0, group=control)
     return replace(plan, layers_per_stage=tuple(layers.tolist()))
-
-
-def better_cut(even: tuple[int, ...], costs: list[float]) -> tuple[int, ...]:
-    """The even cut, unless cutting by cost makes the slowest stage clearly quicker: timings are noisy."""
-    by_cost = cut_layers(costs, len(even))
-    return by_cost if _slowest(by_cost, costs) < WORTH_IT * _slowest(even, costs) else even
-
-
-def _slowest(cut: tuple[int, ...], costs: list[float]) -> float:
-    ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
-    return max(sum(costs[end - layers : end]) for end, layers in zip(ends, cut, strict=True))
 
 
 def _measured(plan: Plan, model: Model, shard: Shard, folder: Path) -> tuple[int, ...]:

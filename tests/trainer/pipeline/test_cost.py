@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnpipe_api.load import parse_job
-from gnnpipe_trainer.cutting import better_cut
+from gnnpipe_api.plan import better_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.cost import measure_layer_costs, quickest

@@ -8,7 +8,7 @@ from typing import Any
 from rank_pool import RankPool
 from rank_tasks import agreed_cuts
 
-from gnnpipe_trainer.cutting import better_cut
+from gnnpipe_api.plan import better_cut
 
 
 def test_noise_does_not_move_an_even_cut() -> None:
