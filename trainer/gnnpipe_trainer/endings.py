@@ -12,6 +12,8 @@ import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gnnpipe_trainer.whole_file import write_whole
+
 # Exit codes inside one launch only; the launcher turns them into those of the contract.
 LOST_PEER_EXIT = 70  # another rank is the cause, this one noticed
 HUNG_PEER_EXIT = 71  # another rank does not answer; the sentence names it
@@ -43,9 +45,7 @@ class Loss:
 
     def leave_in(self, scratch: Path) -> None:
         """For the launcher, and for ranks that lose the store before they have read it there."""
-        beside = scratch / f"{LOST}.{os.getpid()}"  # ranks of one machine may say it at the same time
-        beside.write_text(self.words())
-        beside.replace(scratch / LOST)
+        write_whole(scratch / LOST, self.words(), writer=str(os.getpid()))  # several ranks may say it at once
 
     @staticmethod
     def left_in(scratch: Path) -> Loss | None:

@@ -41,6 +41,14 @@ RENDEZVOUS_SECONDS = 24 * 3600  # other pods may wait for their nodes for long; 
 LOCK_PATIENCE_SECONDS = 45  # a run that is just stopping may hold the folder so long
 
 
+# Large buffers are kept instead of being mapped anew each time, and lie on huge pages (torch's switch).
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+
+
 @dataclass(frozen=True)
 class Place:
     """Which ranks run here, and where all of them meet."""
@@ -152,9 +160,8 @@ def _set_rank_environment(ranks: int, scratch: Path) -> None:
     )  # else it stays behind in /tmp
     threads = max(1, (os.cpu_count() or 1) // ranks)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
-    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch: huge pages, on which gathering is quicker
+    for name, setting in ALLOCATOR.items():
+        os.environ.setdefault(name, setting)
 
 
 def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:

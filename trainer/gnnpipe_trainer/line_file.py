@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gnnpipe_trainer.whole_file import write_whole
+
 
 class LineFile:
     """Only whole lines, in order: what found no room is kept and written with the next line that does."""
@@ -32,6 +34,4 @@ class LineFile:
     def begin(self, lines: list[dict[str, Any]]) -> None:
         """These and no others."""
         self._unwritten = []
-        beside = self.path.with_suffix(".new")
-        beside.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        os.replace(beside, self.path)
+        write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -21,6 +21,7 @@ from gnnpipe_trainer.pipeline.engine import EpochTimes
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import PIPELINE
 from gnnpipe_trainer.report import Accuracy, RankReport
+from gnnpipe_trainer.whole_file import write_whole
 
 log = logging.getLogger("gnnpipe")
 
@@ -85,8 +86,8 @@ class Meter:
         figures.epoch_seconds = report.seconds
         figures.busy_seconds += report.seconds - report.wait_seconds
         figures.memory_bytes = report.memory_bytes
-        if report.drift_magnitude > 0:
-            figures.drift = (report.drift_difference / report.drift_magnitude) ** 0.5
+        if (drift := report.staleness.drift) is not None:
+            figures.drift = drift
         figures.block_drifts = {
             str(self._first_block + block): drift
             for block, drift in enumerate(report.staleness.block_drifts)
@@ -145,8 +146,7 @@ class Meter:
         self._written = time.monotonic()
         path = self._folder / f"rank{self.figures.rank}.json"
         try:
-            path.with_suffix(".new").write_text(json.dumps(vars(self.figures)))
-            os.replace(path.with_suffix(".new"), path)
+            write_whole(path, json.dumps(vars(self.figures)))
         except OSError as error:
             log.warning("The metrics of this rank end here: %s", error)
             self._folder = None

@@ -28,6 +28,7 @@ from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import GRADIENT, GRAPH, PIPELINE
 from gnnpipe_trainer.staleness.figures import JobStaleness, RankStaleness
+from gnnpipe_trainer.whole_file import write_whole
 
 if TYPE_CHECKING:
     from gnnpipe_trainer.weights import Best
@@ -56,8 +57,6 @@ class RankReport:
     graph_bytes: float
     gradient_bytes: float
     memory_bytes: float
-    drift_difference: float  # squared norms, summed over blocks
-    drift_magnitude: float
     staleness: RankStaleness = field(default_factory=RankStaleness)
 
     @staticmethod
@@ -71,8 +70,6 @@ class RankReport:
             sent[GRAPH],
             sent[GRADIENT],
             peak_memory_bytes(engine.device),
-            sum(difference for difference, _ in staleness.drifts),
-            sum(magnitude for _, magnitude in staleness.drifts),
             staleness,
         )
 
@@ -90,7 +87,7 @@ class RankReport:
         return RankReport(*numbers)
 
 
-_NUMBERS = 9  # fields of a RankReport before its staleness
+_NUMBERS = 7  # fields of a RankReport before its staleness
 
 
 class Reporter:
@@ -199,10 +196,7 @@ class Reporter:
             "seconds": round(max(r.seconds for r in ranks), 6),
             "bytes": {**dict(zip(KINDS, moved, strict=True)), "total": sum(moved)},
             "idle": [round(r.wait_seconds / r.seconds, 4) for r in ranks],
-            "drift": None,
         }
-        if summed.drift_magnitude > 0:
-            line["drift"] = (summed.drift_difference / summed.drift_magnitude) ** 0.5
         line |= self.staleness.line([rank.staleness for rank in ranks], self.note)
         if self._notes:
             line["warning"] = ". ".join(self._notes)
@@ -255,10 +249,7 @@ def read_lines(path: Path, before_epoch: int) -> list[dict[str, Any]]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Beside and renamed: a reader never sees half a file."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(beside, path)
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -94,7 +94,7 @@ class Watchdog:
         with suppress(dist.DistError):
             self.store.set(VERDICT, loss.words())
         if self.topology.rank == 0:  # the store ends with this rank: let the others read it first
-            time.sleep(max(1.0, 2 * self.interval))
+            self._let_others_read()
 
     def _beat(self) -> None:
         """The first beat comes at once: a rank that dies before it could be missed by nobody."""
@@ -150,8 +150,12 @@ class Watchdog:
         log.error(loss.sentence)
         loss.leave_in(self.scratch)
         sentence_file(self.scratch, self.topology.rank).write_text(loss.sentence)
-        time.sleep(max(1.0, 2 * self.interval))  # the verdict is read before this rank's end is noticed
+        self._let_others_read()  # before this rank's end is noticed
         os._exit(HUNG_PEER_EXIT)
+
+    def _let_others_read(self) -> None:
+        """The verdict; a rank looks for it at each of its beats."""
+        time.sleep(max(1.0, 2 * self.interval))
 
 
 def name_of(topology: Topology, rank: int) -> str:

@@ -61,7 +61,7 @@ def _train(meter: Meter, epochs: int, line: dict[str, Any] | None = None) -> Non
             idle_seconds={"forward": 0.2, "backward": 0.1},
         )
         staleness = RankStaleness(drifts=((0.0, 0.0), (0.01, 1.0)))  # the first block keeps no history
-        report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, 0.01, 1.0, staleness)
+        report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, staleness)
         meter.checkpointed(0.25, 3)
         meter.epoch(epoch, EpochTimes(0.5, 1.0, traffic), report, line)
     meter.evaluated(Accuracy(0.9, 0.8, 0.7), line)
@@ -240,7 +240,7 @@ def test_a_meter_without_room_to_write_warns_once_and_lets_training_go_on(
 
 
 def _train_one(meter: Meter) -> None:
-    report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096, 0.0, 0.0)
+    report = RankReport(0.5, 1.0, 0.5, 100, 7, 0, 4096)
     meter.epoch(meter.figures.epoch, EpochTimes(0.5, 1.0, Traffic()), report, LINE)
 
 

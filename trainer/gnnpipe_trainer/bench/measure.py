@@ -26,7 +26,7 @@ from gnnpipe_trainer.bench.modes import Mode
 from gnnpipe_trainer.bench.plain import edge_index_of, tensor_of
 from gnnpipe_trainer.endings import PARENT
 from gnnpipe_trainer.graph.cache import chunked_graph
-from gnnpipe_trainer.launch import Place
+from gnnpipe_trainer.launch import ALLOCATOR, Place
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.layers import conv_widths
 from gnnpipe_trainer.models.plain import plain_network
@@ -35,13 +35,11 @@ from gnnpipe_trainer.report import KINDS
 MASTER_PORT = 29500  # in a namespace of the benchmark's own, where nobody else is
 POLL_SECONDS = 0.1
 
-# One thread per rank; what is large is kept by the allocator, for the compared programs too.
+# One thread per rank, and the allocator as ranks have it, for the compared programs too.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "THP_MEM_ALLOC_ENABLE": "1",  # torch: large tensors on huge pages
+    **ALLOCATOR,
 }
 
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
 from gnnpipe_trainer.planning.simulate import Cores
+from gnnpipe_trainer.whole_file import write_whole
 
 FORMAT = 2  # raise when Costs or the way work is counted changes: old measurements mean something else then
 FILE = "calibration.json"
 
 
 def save_calibration(hardware: Hardware, folder: Path) -> None:
-    """Written beside and renamed: a reader never sees half of it."""
+    """Two runs of the command may do so at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f"{FILE}.{os.getpid()}"
-    beside.write_text(json.dumps({"format": FORMAT, "hardware": asdict(hardware)}, indent=2) + "\n")
-    os.replace(beside, folder / FILE)
+    content = json.dumps({"format": FORMAT, "hardware": asdict(hardware)}, indent=2) + "\n"
+    write_whole(folder / FILE, content, writer=str(os.getpid()))
 
 
 def load_calibration(folder: Path) -> Hardware | None:

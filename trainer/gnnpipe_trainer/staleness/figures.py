@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,11 @@ class RankStaleness:
     edge_weight: float = 0.0  # of all edges that its rows read
     drifts: tuple[Drift, ...] = ()  # block by block
     sketch: tuple[float, ...] = field(default=(0.0,) * BUCKETS)  # of its gradient
+
+    @property
+    def drift(self) -> float | None:
+        """Over all blocks of the rank."""
+        return relative(*summed(self.drifts))
 
     @property
     def block_drifts(self) -> list[float | None]:
@@ -101,6 +106,7 @@ class JobStaleness:
         share = sum(rank.stale_weight for rank in ranks) / edges if edges else 0.0
         oscillation = self.window.oscillation()
         told: dict[str, Any] = {
+            "drift": relative(*summed(summed(rank.drifts) for rank in ranks)),
             "driftPerBlock": self._per_block(ranks),
             "staleShare": _rounded(share),
             "oscillation": _rounded(oscillation),
@@ -124,9 +130,15 @@ class JobStaleness:
         for stage, blocks in enumerate(self._plan.layers_per_stage):
             ways = ranks[stage * self._plan.ways : (stage + 1) * self._plan.ways]
             for block in range(blocks):
-                sums = [sum(column) for column in zip(*(way.drifts[block] for way in ways), strict=True)]
-                found.append(_rounded(relative(sums[0], sums[1])))
+                found.append(_rounded(relative(*summed(way.drifts[block] for way in ways))))
         return found
+
+
+def summed(drifts: Iterable[Drift]) -> Drift:
+    difference = magnitude = 0.0
+    for one in drifts:
+        difference, magnitude = difference + one[0], magnitude + one[1]
+    return difference, magnitude
 
 
 def relative(difference: float, magnitude: float) -> float | None:
