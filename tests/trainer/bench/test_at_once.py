@@ -22,13 +22,6 @@ from at_once import AtOnce
 EPOCHS = 3
 
 
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankPool]:
-    pool = RankPool(4)
-    yield pool
-    pool.close()
-
-
 @pytest.fixture
 def alone() -> Iterator[None]:
     store = dist.HashStore()  # type: ignore[attr-defined]

@@ -1,21 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rank_pool import RankPool
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.load import parse_job
-
-
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[RankPool]:
-    """Four processes, enough for every topology of these tests."""
-    pool = RankPool(4)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture
