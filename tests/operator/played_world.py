@@ -106,8 +106,10 @@ class World:
             self.causes[pod.attempt].add("disruption")
 
     def hang(self, name: str) -> None:
+        """Only where one of its gang is left to notice: nobody watches over a job of one pod."""
         pod = self.pods[name]
-        if pod.running:
+        others = set(self.pods) - {name} - self.silent - self.hung
+        if pod.running and others:
             self.hung.add(name)
             self.causes[pod.attempt].add("error")
 

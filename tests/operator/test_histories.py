@@ -292,9 +292,10 @@ class Histories(RuleBasedStateMachine):
             world.start_pod(pod.name)
             if pod.node_lost:
                 world.delete_by_somebody(pod.name)  # as Kubernetes does in the end
+        world.lose_peers()  # first: nobody comes to the end of training without the others
+        for pod in list(world.pods.values()):
             if running and pod.running and not pod.deleting:
                 world.end_pod(pod.name, "done", phase="Succeeded", exit_code=0)
-        world.lose_peers()
         world.notice_lost_nodes()
 
     def check_the_end(self) -> None:
