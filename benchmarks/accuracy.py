@@ -95,17 +95,17 @@ def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console
 
     end = time.monotonic() + given.seconds if given.seconds else float("inf")
     train = train_in_stages if given.stages else train_cell
-    with nullcontext() if given.stages else alone():
-        for cell in cells:
-            if time.monotonic() > end:
-                console.print("Out of time; started again, it goes on")
-                return
+    for cell in cells:
+        if time.monotonic() > end:
+            console.print("Out of time; started again, it goes on")
+            return
+        with nullcontext() if given.stages else alone():  # its groups hold threads until they are left
             result = train(cell.manifest(given.data.resolve()), ROOT)
-            done.keep(cell, result)
-            console.print(
-                f"{cell.name}: test {result['test']:.1%} after {result['bestEpoch']} of {result['epochs']} epochs",
-                soft_wrap=True,
-            )
+        done.keep(cell, result)
+        console.print(
+            f"{cell.name}: test {result['test']:.1%} after {result['bestEpoch']} of {result['epochs']} epochs",
+            soft_wrap=True,
+        )
 
 
 def _chosen(given: argparse.Namespace) -> Iterator[Cell]:
