@@ -45,8 +45,8 @@ class Layer:
             self.sums = _times(self.matrix, inputs) if constant_sums is None else constant_sums
             outputs = F.linear(self.sums, weight, bias)
         if self.root is not None:
-            outputs = outputs + F.linear(inputs, self.root.weight)
-        self.outputs = outputs if self.last else outputs.relu()
+            outputs += F.linear(inputs, self.root.weight)
+        self.outputs = outputs if self.last else outputs.relu_()
         return self.outputs
 
     def backward(self, gradient: Tensor, first: bool) -> Tensor:

@@ -23,7 +23,7 @@ class GCNIIEncoder(nn.Module):
         self.dropout = dropout
 
     def forward(self, features: Tensor) -> State:
-        h = self.linear(dropout(features, self.dropout, self.training)).relu()
+        h = self.linear(dropout(features, self.dropout, self.training)).relu_()
         return (h, h)
 
 
@@ -50,7 +50,7 @@ class GCNIIBlock(Block):
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         h0 = state[1]
         s = torch.lerp(gathered, h0, self.alpha)
-        h = self.linear.blended(s, self.theta_l).relu()
+        h = self.linear.blended(s, self.theta_l).relu_()
         return (h,) if self.last else (h, h0)
 
 

@@ -25,7 +25,7 @@ class Between(nn.Module):
             return h
         if self.norm is not None:
             h = self.norm(h)
-        return dropout(h.relu(), self.dropout, self.training)
+        return dropout(h.relu_(), self.dropout, self.training)  # h is nobody else's: no copy is needed
 
 
 def conv_widths(features: int, hidden: int, classes: int, layers: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ class PreActivation(nn.Module):
         self.dropout = dropout
 
     def forward(self, h: Tensor) -> Tensor:
-        return dropout(self.norm(h).relu(), self.dropout, self.training)
+        return dropout(self.norm(h).relu_(), self.dropout, self.training)
 
 
 class ResGCNEncoder(nn.Module):
@@ -51,8 +51,8 @@ class ResGCNBlock(Block):
         return state[0] if self.before is None else self.before(state[0])
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
-        convolved = self.neighbours(gathered) + self.root(own)
-        return (convolved if self.before is None else convolved + state[0],)
+        convolved = self.neighbours(gathered).add_(self.root(own))
+        return (convolved if self.before is None else convolved.add_(state[0]),)
 
 
 class ResGCNDecoder(nn.Module):

@@ -31,7 +31,7 @@ class SAGEBlock(Block):
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         neighbours = gathered + self.neighbours.bias if self.multiply_first else self.neighbours(gathered)
-        return (self.between(neighbours + self.root(state[0])),)
+        return (self.between(neighbours.add_(self.root(state[0]))),)
 
 
 def sage(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
+
+SUM = 0  # embedding_bag's number for that mode
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,16 @@ class RowBlock:
     weights: Tensor  # [entries], dtype of what is aggregated
 
 
-@torch.no_grad()
 def aggregate(block: RowBlock, source: Tensor) -> Tensor:
-    """[rows, d] = block [rows, n] x source [n, d].
+    """[rows, d] = block [rows, n] x source [n, d]; outside autograd: `source` wants no gradient.
 
     embedding_bag over the CSR arrays is the fastest kernel torch has for this on CPU (docs/benchmarks.md) and
-    needs no scratch memory.
+    needs no scratch memory. It is called without torch.nn.functional's checks: a pipeline sums thousands of times.
     """
     if block.columns.numel() == 0:
         return source.new_zeros(block.offsets.numel() - 1, source.shape[1])
-    return embedding_bag(
-        block.columns,
-        source,
-        block.offsets,
-        mode="sum",
-        per_sample_weights=block.weights.to(source.dtype),
-        include_last_offset=True,
+    weights = block.weights.to(source.dtype)
+    sums, *_ = torch.embedding_bag(
+        source, block.columns, block.offsets, False, SUM, False, weights, include_last_offset=True
     )
+    return sums

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gnnpipe_api.job import HistorySpec
 
-DRIFT_STRIDE = 8  # drift is measured on every eighth row: enough for a mean, an eighth of the memory traffic
+DRIFT_ROWS = 256  # of each push are compared, evenly spread: enough for a mean, and next to no memory traffic
 
 
 class History:
@@ -76,8 +76,9 @@ class History:
             out.copy_(fresh if refresh else served)
 
     def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
-        sample = fresh[::DRIFT_STRIDE].flatten()  # dot products of copies are quicker than norms of views
-        difference = sample - served[::DRIFT_STRIDE].flatten()
+        stride = -(-fresh.shape[0] // DRIFT_ROWS) or 1
+        sample = fresh[::stride].flatten()  # dot products of copies are quicker than norms of views
+        difference = sample - served[::stride].flatten()
         self._difference += torch.dot(difference, difference)
         self._magnitude += torch.dot(sample, sample)
 

@@ -162,7 +162,9 @@ class Ways:
                 operations.append(self._operation(dist.irecv, message, way))
                 landing.append((message, rows))
                 self.traffic.received[GRAPH] += message.nbytes
-        works = dist.batch_isend_irecv(operations) if operations else []
+        if not operations:
+            return _nothing_to_wait_for
+        works = dist.batch_isend_irecv(operations)
 
         def wait() -> None:
             with self.traffic.waiting(GRAPH):
@@ -191,3 +193,7 @@ class Ways:
 
     def _operation(self, verb: Callable[..., dist.Work | None], message: Tensor, way: int) -> dist.P2POp:
         return dist.P2POp(verb, message, self.topology.rank_of(self.topology.stage, way), self.group)
+
+
+def _nothing_to_wait_for() -> None:
+    pass
