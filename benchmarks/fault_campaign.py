@@ -121,7 +121,7 @@ class Toll:
     """What was hit, and how the others took it."""
 
     hits: Counter[str] = field(default_factory=Counter)
-    left_by_themselves: bool = True
+    stayed: list[str] = field(default_factory=list)  # after which hits somebody did not leave by himself
     slowest_notice: float = 0.0  # seconds from a hit to the end of the last survivor
 
 
@@ -144,7 +144,8 @@ def campaign(
     return {
         "kills": sum(toll.hits.values()),
         "hits": dict(sorted(toll.hits.items())),
-        "survivorsLeftByThemselves": toll.left_by_themselves,
+        "survivorsLeftByThemselves": not toll.stayed,
+        "stayedAfter": toll.stayed,
         "slowestNoticeSeconds": round(toll.slowest_notice, 1),
         "finished": peaceful == codes == [0] * len(codes),
         "sameWeights": _same(folder, "model.pt"),
@@ -161,12 +162,14 @@ def hit_one_rank(attempt: Attempt, dice: random.Random, toll: Toll) -> None:
         return  # the job was done before: this one hit nobody, and does not count
     attempt.hit(rank, number)
     since = time.monotonic()
-    toll.hits[f"{number.name} while {moment}"] += 1
+    hit = f"{number.name} while {moment}"
+    toll.hits[hit] += 1
     others = [process for other, process in enumerate(attempt.processes) if other != rank]
     stall = attempt.job["spec"]["training"]["stallTimeoutSeconds"]
     for process in others:
         process.join(max(0.0, since + stall + NOTICE_SLACK_SECONDS - time.monotonic()))
-    toll.left_by_themselves &= all(process.exitcode is not None for process in others)
+    if any(process.exitcode is None for process in others):
+        toll.stayed.append(f"{hit}, rank {rank}")
     toll.slowest_notice = max(toll.slowest_notice, time.monotonic() - since)
     attempt.end()  # a stopped rank 0, which takes the place to meet with it, is still there
 
@@ -188,14 +191,16 @@ def hit_the_launcher(job: dict[str, Any], folder: Path, out: Path, dice: random.
     agents = _children(run.pid)
     ranks = [rank for agent in agents for rank in _children(agent)]
     victim = dice.choice([run.pid, *agents])
+    hit = "SIGKILL of gnnpipe run" if victim == run.pid else "SIGKILL of its agent"
     with contextlib.suppress(ProcessLookupError):
         os.kill(victim, signal.SIGKILL)
-        toll.hits["SIGKILL of gnnpipe run" if victim == run.pid else "SIGKILL of its agent"] += 1
+        toll.hits[hit] += 1
     since = time.monotonic()
     run.wait()
     while any(map(_lives, [*agents, *ranks])) and time.monotonic() - since < PATIENCE_SECONDS:
         time.sleep(0.01)
-    toll.left_by_themselves &= not any(map(_lives, [*agents, *ranks]))
+    if any(map(_lives, [*agents, *ranks])):
+        toll.stayed.append(hit)
 
 
 def await_moment(dice: random.Random, attempt: Attempt) -> str:
@@ -260,6 +265,14 @@ def be_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
     os._exit(code)
 
 
+def keep(result: dict[str, Any], file: Path | None) -> None:
+    """Print it, and keep it where a file is named."""
+    text = json.dumps(result, indent=2) + "\n"
+    sys.stdout.write(text)
+    if file is not None:
+        file.write_text(text)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -276,13 +289,15 @@ def main() -> int:
     parser.add_argument("--ways", type=int, default=1)
     parser.add_argument("--stall", type=int, default=5, help="seconds after which a silent rank is given up")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, help="a file that keeps what is printed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         job = manifest(given.stages, given.ways, epochs=given.epochs, stallTimeoutSeconds=given.stall)
         result = campaign(job, Path(folder), given.kills, given.seed, given.kills // 10)
+        result |= {"stages": given.stages, "ways": given.ways, "stallSeconds": given.stall}
         result["seconds"] = round(time.perf_counter() - start, 1)
-    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    keep(result, given.results)
     wanted = ("finished", "sameWeights", "sameLines", "survivorsLeftByThemselves")
     return 0 if all(result[what] for what in wanted) else 1
 

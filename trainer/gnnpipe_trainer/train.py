@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 
@@ -41,17 +41,16 @@ from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
 from gnnpipe_trainer.weights import Best, collect_model, stage_state
 
+WRITING_PATIENCE = timedelta(hours=1)  # with a slow disk; ranks that are gone end it much sooner
 
-def train(
-    job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path, graph_is_there: Callable[[], None]
-) -> bool:
+
+def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path) -> bool:
     """Train as the rank that torch.distributed says this process is; False if it was asked to stop, and did.
 
-    `scratch` is the launcher's folder, through which it asks. `graph_is_there` is called once the long work
-    before training, which may keep a rank from answering others, is behind it.
+    `scratch` is the launcher's folder, through which it asks.
     """
     training = job.spec.training
-    rank = Rank(job, out, manifest_folder, graph_is_there)
+    rank = Rank(job, out, manifest_folder)
     start = agree_on_start(rank.identity, rank.saver.checkpoints, rank.groups.control)
     epoch = rank.begin(start)
     if rank.topology.rank == 0:
@@ -79,13 +78,10 @@ def train(
 class Rank:
     """One rank's part of the job, put together, and what it does in an epoch."""
 
-    def __init__(
-        self, job: GNNPipeJob, out: Path, manifest_folder: Path, graph_is_there: Callable[[], None]
-    ) -> None:
+    def __init__(self, job: GNNPipeJob, out: Path, manifest_folder: Path) -> None:
         training, plan = job.spec.training, make_plan(job)
         self.topology = topology = Topology(plan.stages, plan.ways, dist.get_rank())
         graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
-        graph_is_there()
         torch.manual_seed(training.seed)
         self.model = build_model(job.spec.model, graph.num_features, graph.num_classes, manifest_folder)
         self.groups = make_groups(topology, training.stall_timeout_seconds)
@@ -201,13 +197,20 @@ class Rank:
     def close(self, stopped: bool) -> None:
         """Leave what a run leaves: a whole checkpoint; the results too, unless it was stopped before its end."""
         self.saver.wait()
+        wait_for_all(self.groups.control)
         self.reporter.settle()
-        if stopped:
-            dist.barrier(group=self.groups.control)  # nobody leaves before rank 0 has the checkpoint whole
-        else:
+        if not stopped:
             self.best.restore()
             self.reporter.finish(self.best, collect_model(self.model, self.engine, self.groups.control))
         self.meter.close(self.reporter.last_line)
+        wait_for_all(self.groups.control)  # with nobody left to watch it, rank 0 could hang for good
+
+
+def wait_for_all(control: dist.ProcessGroup) -> None:
+    """Nobody goes on before rank 0, which waits for disks, has everything written."""
+    options = dist.BarrierOptions()
+    options.timeout = WRITING_PATIENCE
+    control.barrier(options).wait()
 
 
 def evaluate(engine: Engine, control: dist.ProcessGroup) -> Accuracy:

@@ -2,8 +2,10 @@
 
 Every rank has a thread that counts up a number in the job's store. Rank 0 watches all of them, all watch rank 0,
 and what rank 0 finds it says in the store. So each beat costs a few words per rank, however many ranks there are.
-Waiting in a collective is no sign of life and no sign of death: only the beats count. A rank that still loads the
-graph beats too, but is given more time: cutting a graph may keep all of its threads from running.
+Waiting in a collective is no sign of life and no sign of death: only the beats count.
+
+It begins before the ranks have met: torch waits without end for a store whose process has stopped, and does not say
+which rank it is that has not come.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,20 +29,24 @@ log = logging.getLogger("gnnpipe")
 
 VERDICT = "verdict"
 DONE = b"done"
-LOADING = b"loading "  # begins the beats of a rank that has not loaded the graph yet
-LOADING_PATIENCE = 10  # times that of training
+NOT_COME = b""  # in place of a beat
 LEAST_LISTENING_SECONDS = 1.0
 
 
 class Watchdog:
-    def __init__(self, store: Store, topology: Topology, timeout_seconds: float, scratch: Path) -> None:
-        self.store, self.topology, self.scratch = store, topology, scratch
+    """`connect` gives this thread's own connection to the job's store, and may wait for it."""
+
+    def __init__(
+        self, connect: Callable[[], Store], topology: Topology, timeout_seconds: float, scratch: Path
+    ) -> None:
+        self.topology, self.scratch = topology, scratch
+        self._connect = connect
+        self._store: Store | None = None
         self.interval = min(1.0, timeout_seconds / 20)
         self.patience = 0.8 * timeout_seconds  # the rest is for the word to get round
         self._watched = range(topology.world) if topology.rank == 0 else range(1)
         self._heard: dict[int, tuple[bytes, float]] = {}  # last beat of each rank, and when it changed
         self._answered = 0.0  # when the store last did
-        self._loading = True
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -49,16 +55,18 @@ class Watchdog:
         self._beating.start()
         threading.Thread(target=self._watch_store, name="watchdog", daemon=True).start()
 
-    def graph_is_there(self) -> None:
-        """From now on this rank has no reason to be silent."""
-        self._loading = False
-
     def stop(self) -> None:
         """Say that this rank is done, so that nobody waits for another beat."""
         self._ended.set()
         self._beating.join(2 * self.interval)
         with suppress(dist.DistError):
             self.store.set(_key(self.topology.rank), DONE.decode())
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            raise dist.DistNetworkError("the job's store has not answered yet")
+        return self._store
 
     def verdict(self) -> Loss | None:
         """What another rank found out already: in the store, or left by a rank of this machine that is gone."""
@@ -97,13 +105,13 @@ class Watchdog:
             self._let_others_read()
 
     def _beat(self) -> None:
-        """The first beat comes at once: a rank that dies before it could be missed by nobody."""
+        """The first beat comes at once: others wait for it."""
         count = 0
         while True:
             count += 1
             with suppress(dist.DistError):
-                said = f"{LOADING.decode()}{count}" if self._loading else str(count)
-                self.store.set(_key(self.topology.rank), said)
+                self._store = self._store or self._connect()
+                self.store.set(_key(self.topology.rank), str(count))
                 self._look()
                 self._answered = time.monotonic()
             if self._ended.wait(self.interval):
@@ -112,29 +120,34 @@ class Watchdog:
     def _watch_store(self) -> None:
         """A store that has stopped does not answer at all, so the other thread cannot be the one to notice."""
         while not self._ended.wait(self.interval):
-            patience = self.patience * (LOADING_PATIENCE if self._loading else 1)
-            if time.monotonic() - self._answered > patience + self.interval:
+            if time.monotonic() - self._answered > self.patience + self.interval:
                 self._leave(Loss([0], f"{name_of(self.topology, 0)}, where all ranks meet, has not answered"))
 
     def _look(self) -> None:
         if self.store.check([VERDICT]):
             self._leave(Loss.of(self.store.get(VERDICT)))
         now = time.monotonic()
-        for rank, beat in self._beats(self._watched).items():
-            last, since = self._heard.get(rank, (b"", now))
-            patience = self.patience * (LOADING_PATIENCE if beat.startswith(LOADING) else 1)
+        beats = self._beats(self._watched)
+        for rank in self._watched:
+            beat = beats.get(rank, NOT_COME)
+            last, since = self._heard.setdefault(rank, (NOT_COME, now))
             if beat != last or beat == DONE:
                 self._heard[rank] = (beat, now)
-            elif now - since > patience and rank != self.topology.rank:
-                self._condemn(rank, now - since)
+            elif now - since > self.patience and rank != self.topology.rank:
+                what = "has not joined the others" if beat == NOT_COME else "has not answered"
+                self._condemn(rank, f"{what} for {now - since:.0f} s")
 
     def _beats(self, ranks: Iterable[int]) -> dict[int, bytes]:
         """The beats of those that have begun to beat."""
-        begun = [rank for rank in ranks if rank in self._heard or self.store.check([_key(rank)])]
+        begun = [rank for rank in ranks if self._has_come(rank)]
         return dict(zip(begun, self.store.multi_get([_key(rank) for rank in begun]), strict=True))
 
-    def _condemn(self, rank: int, seconds: float) -> None:
-        loss = Loss([rank], f"{name_of(self.topology, rank)} has not answered for {seconds:.0f} s")
+    def _has_come(self, rank: int) -> bool:
+        known, _ = self._heard.get(rank, (NOT_COME, 0.0))
+        return known != NOT_COME or self.store.check([_key(rank)])
+
+    def _condemn(self, rank: int, what: str) -> None:
+        loss = Loss([rank], f"{name_of(self.topology, rank)} {what}")
         self.store.set(VERDICT, loss.words())
         loss.leave_in(self.scratch)  # before its end is seen: the end is not the cause
         pid = pid_file(self.scratch, rank)

@@ -48,12 +48,12 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     job = parse_job(json.loads(arguments.manifest.read_text()))
     watchdog: Watchdog | None = None
     try:
-        _join(job.spec.training)
         plan = make_plan(job)
-        topology = Topology(plan.stages, plan.ways, dist.get_rank())
-        watchdog = Watchdog(job_store(), topology, job.spec.training.stall_timeout_seconds, scratch)
+        topology = Topology(plan.stages, plan.ways, int(os.environ["RANK"]))
+        watchdog = Watchdog(job_store, topology, job.spec.training.stall_timeout_seconds, scratch)
         watchdog.start()
-        finished = train(job, arguments.out, arguments.folder, scratch, watchdog.graph_is_there)
+        _join(job.spec.training)
+        finished = train(job, arguments.out, arguments.folder, scratch)
         watchdog.stop()
         dist.destroy_process_group()
         if not finished:
@@ -116,6 +116,8 @@ def _is_connection_error(error: RuntimeError) -> bool:
         "Connection closed by peer",
         "Connection reset by peer",
         "Timed out waiting",
+        "timeout caused pair closure",
+        "Wait timeout",
         "Broken pipe",
         "gloo",
     )

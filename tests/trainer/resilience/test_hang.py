@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_campaign import Attempt, lines_of, manifest
+from stopping_rank import POINTS, be_rank_that_stops
 
 from gnnpipe_trainer.endings import HUNG_PEER_EXIT, LOST_PEER_EXIT
 
@@ -16,12 +21,58 @@ STALL_SECONDS = 4
 PATIENCE_SECONDS = 30  # a guard for a busy machine; without a watchdog the ranks would stay for good
 
 
+def until(condition: Any, attempt: Attempt) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, attempt.codes
+        time.sleep(0.01)
+
+
+def assert_left_naming(attempt: Attempt, rank: int) -> None:
+    """All other ranks have left, and each said whom it waited for."""
+    others = [other for other in range(len(attempt.processes)) if other != rank]
+    for other in others:
+        attempt.processes[other].join(PATIENCE_SECONDS)
+    assert {attempt.codes[other] for other in others} <= {HUNG_PEER_EXIT, LOST_PEER_EXIT}, attempt.codes
+    for other in others:
+        assert f"rank {rank} (stage {rank})" in attempt.sentence(other)
+
+
+Stopped = dict[tuple[str, int], Attempt]
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    forked: ForkServerContext, peace: tuple[dict[str, Any], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stopped]:
+    """Jobs of two ranks, one of which has stopped at each point of its life: all wait at the same time."""
+    _, reference = peace
+    attempts: Stopped = {}
+    for point in POINTS:
+        for rank in range(2):
+            folder = tmp_path_factory.mktemp(f"{point}{rank}")
+            if point == "resuming":
+                shutil.copytree(reference, folder / "out")
+            impatient = manifest(epochs=2, stallTimeoutSeconds=STALL_SECONDS)
+            target = partial(be_rank_that_stops, rank, point)
+            attempt = Attempt(impatient, folder / "out", folder / "scratch", target).start(forked)
+            attempts[point, rank] = attempt
+    yield attempts
+    for attempt in attempts.values():
+        attempt.end()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_rank_that_stops_at_any_point_of_its_life_is_named_by_the_other(
+    stopped: Stopped, point: str, rank: int
+) -> None:
+    assert_left_naming(stopped[point, rank], rank)
+
+
 def started(start_ranks: Any, tmp_path: Path, stall_seconds: int) -> Attempt:
     attempt: Attempt = start_ranks(manifest(stages=3, epochs=5000, stallTimeoutSeconds=stall_seconds))
-    limit = time.monotonic() + 60
-    while not (tmp_path / "out" / "epochs.jsonl").exists() or len(lines_of(tmp_path / "out")) < 3:
-        assert time.monotonic() < limit, attempt.codes
-        time.sleep(0.02)
+    until(lambda: len(lines_of(tmp_path / "out")) >= 3, attempt)
     return attempt
 
 
@@ -31,14 +82,7 @@ def test_a_stopped_rank_is_named_by_the_others_within_the_stall_timeout(
 ) -> None:
     attempt = started(start_ranks, tmp_path, STALL_SECONDS)
     attempt.hit(rank, signal.SIGSTOP)
-    since = time.monotonic()
-    others = [other for other in range(3) if other != rank]
-    while any(attempt.codes[other] is None for other in others):
-        assert time.monotonic() - since < PATIENCE_SECONDS
-        time.sleep(0.02)
-    assert {attempt.codes[other] for other in others} <= {HUNG_PEER_EXIT, LOST_PEER_EXIT}
-    for other in others:
-        assert f"rank {rank} (stage {rank})" in attempt.sentence(other)
+    assert_left_naming(attempt, rank)
 
 
 def test_a_killed_rank_is_named_by_the_others_also_where_no_launcher_sees_it(

@@ -24,7 +24,7 @@ def test_ten_kills_at_random_leave_no_trace(peace: Peace, start_ranks: Any, tmp_
     for _ in range(10):
         hit_one_rank(start_ranks(impatient), dice, toll)
     assert toll.hits.total() == 10
-    assert toll.left_by_themselves
+    assert toll.stayed == []
     assert start_ranks(job).wait() == [0, 0]
     assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
     assert lines_of(tmp_path / "out") == lines_of(reference)

@@ -1,0 +1,55 @@
+"""A rank that stops (SIGSTOP) at a given point of its life, as a process that hangs does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fault_campaign import be_rank
+
+# Where a rank stops: the module and the name in it whose call is never made.
+POINTS = {
+    "importing": None,
+    "joining": ("gnnpipe_trainer.worker", "_join"),
+    "meeting": ("torch.distributed.distributed_c10d", "_new_process_group_helper"),  # the store is there
+    "loading": ("gnnpipe_trainer.train", "chunked_graph"),
+    "resuming": ("gnnpipe_trainer.train", "Start.apply"),
+    "saving": ("gnnpipe_trainer.checkpoint.saver", "write_part"),
+    "finishing": ("gnnpipe_trainer.train", "Reporter.finish"),
+}
+
+
+def be_rank_that_stops(
+    victim: int, point: str, rank: int, world: int, port: int, out: Path, scratch: Path
+) -> None:
+    if rank == victim:
+        _stop_at(point)
+    be_rank(rank, world, port, out, scratch)
+
+
+def _stop_at(point: str) -> None:
+    place = POINTS[point]
+    if place is None:
+        _stop()
+        return
+    module, path = place
+    *owners, name = path.split(".")
+    owner: Any = __import__(module, fromlist=[""])
+    for part in owners:
+        owner = getattr(owner, part)
+    setattr(owner, name, _stopping(getattr(owner, name)))
+
+
+def _stopping(call: Callable[..., Any]) -> Callable[..., Any]:
+    def stop_first(*arguments: Any, **named: Any) -> Any:
+        _stop()
+        return call(*arguments, **named)
+
+    return stop_first
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
