@@ -35,7 +35,7 @@ from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.staleness.advice import stability_notice
 from gnnpipe_trainer.staleness.figures import StalenessProbe
-from gnnpipe_trainer.staleness.guard import DivergenceWatch, Verdict
+from gnnpipe_trainer.staleness.guard import DivergenceWatch, Ruling, Verdict
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
@@ -64,7 +64,7 @@ def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path) -> b
         ends = epoch + 1 == training.epochs or gave_up(training, epoch, rank.best)
         stopped = vote.stop_after_epoch() and not ends
         due = rank.saver.is_due(epoch) or ends or stopped
-        if (verdict := rank.verdict(wait=due)) and rank.must_go_back(verdict):
+        if (verdict := rank.verdict(wait=due)) and rank.judge(verdict).go_back:
             epoch = rank.go_back(verdict)
             continue
         if due and (rank.watch.at_ease or ends or stopped):
@@ -139,14 +139,12 @@ class Rank:
         """On the epoch before the last; with `wait` on the last one too, so that no checkpoint is unjudged."""
         return self._verdict or (self.watch.settle() if wait else None)
 
-    def must_go_back(self, verdict: Verdict) -> bool:
-        """Tell of it. Raises Diverged where training must not go on."""
-        before = self.watch.rollbacks
-        sentence = self.watch.judge(verdict)
-        goes_back = self.watch.rollbacks > before
-        if sentence is not None and not goes_back:
-            self.reporter.note(sentence)
-        return goes_back
+    def judge(self, verdict: Verdict) -> Ruling:
+        """Raises Diverged where training must not go on."""
+        ruling = self.watch.judge(verdict)
+        if ruling.note is not None:
+            self.reporter.note(ruling.note)
+        return ruling
 
     def go_back(self, verdict: Verdict) -> int:
         """To the last good checkpoint, or to the very start, with calmer settings; the epoch to go on with."""
@@ -159,9 +157,8 @@ class Rank:
         if start.checkpoint is None:
             self._forget()
         self.begin(start)
-        settings = self.watch.calm(self.optimizer, self.histories)
-        said = f"Training diverged: {verdict.reason}. It goes on from epoch {start.epoch} with {settings}"
-        self.reporter.note(said)
+        told = f"Training diverged: {verdict.reason}. It goes on from epoch {start.epoch}"
+        self.reporter.note(f"{told} with {self.watch.settings()}")
         return start.epoch
 
     @torch.no_grad()

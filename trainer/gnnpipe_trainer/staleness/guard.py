@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.job import GNNPipeJob, HistorySpec
 from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.staleness.advice import calmer, calmer_decay
 
@@ -61,6 +61,14 @@ class Verdict:
     epoch: int
     reason: str
     finite: bool = True  # else: the loss is no number, and never will be again
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What is to be done about a verdict; `note` is for a person to read."""
+
+    go_back: bool
+    note: str | None = None
 
 
 class Guard:
@@ -138,11 +146,8 @@ class DivergenceWatch:
         """Whether a checkpoint taken now is one to go back to."""
         return self.spec.action != "rollback" or self._guard.at_ease
 
-    def judge(self, verdict: Verdict) -> str | None:
-        """A sentence to be told before training goes on, or None. Counts a rollback where one is to be made.
-
-        Raises Diverged where training must not go on.
-        """
+    def judge(self, verdict: Verdict) -> Ruling:
+        """Carry out what the manifest says; raises Diverged where training must not go on."""
         sentence = f"training diverged: {verdict.reason}. {self._way_out()}"
         if self.spec.action == "rollback":
             if self.rollbacks >= self.spec.max_rollbacks:
@@ -150,26 +155,40 @@ class DivergenceWatch:
                     f"{sentence} (after {self.rollbacks} rollbacks, spec.training.divergence.maxRollbacks)"
                 )
             self.rollbacks += 1
-            return None
+            return Ruling(go_back=True)
         if self.spec.action == "fail" or not verdict.finite:
             raise Diverged(sentence)
         if self._warned:
-            return None
+            return Ruling(go_back=False)
         self._warned = True
-        return f"{sentence[0].upper()}{sentence[1:]}, or set spec.training.divergence.action to rollback"
+        told = f"{sentence[0].upper()}{sentence[1:]}, or set spec.training.divergence.action to rollback"
+        return Ruling(go_back=False, note=told)
 
-    def calm(self, optimizer: torch.optim.Optimizer, histories: Iterable[History]) -> str:
-        """Half the learning rate and, with mode ema, half as fast an average, per rollback; says what is set now."""
-        rate = self._job.spec.training.learning_rate / 2**self.rollbacks
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        said = f"learning rate {rate:g}"
+    @property
+    def learning_rate(self) -> float:
+        """Halved by each rollback."""
+        return self._job.spec.training.learning_rate / 2**self.rollbacks
+
+    @property
+    def history(self) -> HistorySpec:
+        """With mode ema each rollback makes the average half as fast."""
         spec = self._job.spec.parallelism.history
         for _ in range(self.rollbacks):
             spec = spec.model_copy(update={"decay": calmer_decay(spec)})
+        return spec
+
+    def calm(self, optimizer: torch.optim.Optimizer, histories: Iterable[History]) -> None:
+        """Set what rollbacks have made of the manifest's settings."""
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate
         for history in histories:
-            history.spec = history.spec.model_copy(update={"decay": spec.decay})
-        return said if self._exact or spec.mode != "ema" else f"{said}, history.decay {spec.decay:g}"
+            history.spec = history.spec.model_copy(update={"decay": self.history.decay})
+
+    def settings(self) -> str:
+        """What `calm` sets, in words."""
+        said = f"learning rate {self.learning_rate:g}"
+        with_history = not self._exact and self.history.mode == "ema"
+        return f"{said}, history.decay {self.history.decay:g}" if with_history else said
 
     def saved(self) -> dict[str, Any]:
         """For a checkpoint."""
