@@ -167,7 +167,7 @@ class DivergenceWatch:
     @property
     def learning_rate(self) -> float:
         """Halved by each rollback."""
-        return self._job.spec.training.learning_rate / 2**self.rollbacks
+        return self._job.spec.training.learning_rate * 0.5**self.rollbacks
 
     @property
     def history(self) -> HistorySpec:
