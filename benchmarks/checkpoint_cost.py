@@ -1,10 +1,11 @@
-"""What checkpoints cost: epochs without any beside epochs with one each, and with one in ten.
+"""What checkpoints cost: epochs with one each, and with one in ten, beside epochs without any.
 
     python benchmarks/checkpoint_cost.py --stages 2
 
-One run takes turns: ten epochs without checkpoints, ten with one, ten with ten, and again. So each is compared with
-epochs of the same process a few seconds away, and what disturbs the machine hits all alike. The time of an epoch is
-that from its end to the end of the next one, with all that checkpoints do meanwhile. Prints JSON.
+One run goes round by round, ten epochs each: some after which a checkpoint is taken, one that has it alone, and some
+without. So each is compared with epochs of the same process a few seconds away, and what disturbs the machine hits all
+alike. The time of an epoch is that from the end of the one before to its own, with all that checkpoints do meanwhile.
+Prints JSON: medians over the rounds, with their 95% confidence intervals.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_campaign import Attempt, be_rank, forking, manifest
+from fault_campaign import Attempt, be_rank, forking, keep, manifest
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
@@ -26,41 +27,38 @@ from gnnpipe_trainer.checkpoint.saver import Saver
 from gnnpipe_trainer.graph.cache import chunked_graph
 
 NEVER = 1_000_000  # but for the last epoch, which is always saved
-TURNS = {"never": NEVER, "every 10": 10, "every 1": 1}
-BARS = {"every 10": 0.01, "every 1": 0.05}  # share of the time of an epoch
-TURN = 10  # epochs
-WARM_UP = 5  # epochs; with one checkpoint, whose memory is taken then
+WARM_UP = 4  # epochs; with one checkpoint, whose memory is taken then
+# What each epoch of a round has: a checkpoint copied and written in it, the rest of one, or nothing.
+ROUND = ["into", "every", "every", "rest", "none", "none", "one", "rest of one", "none", "none"]
+WITH = ("into", "every", "one")
+BARS = {"every": 0.05, "every 10": 0.01}  # share of the time of an epoch
 
 
 def job(given: argparse.Namespace) -> dict[str, Any]:
     """The engine's benchmark graph and model."""
-    epochs = WARM_UP + given.rounds * len(TURNS) * TURN + 1
+    epochs = WARM_UP + given.rounds * len(ROUND) + 1
     made = manifest(stages=given.stages, epochs=epochs, evaluateEvery=NEVER, stallTimeoutSeconds=600)
-    made["spec"]["graph"] = {
-        "source": "synthetic",
-        "vertices": given.vertices,
-        "averageDegree": 40,
-        "classes": 16,
-    }
+    graph = {"source": "synthetic", "vertices": given.vertices, "averageDegree": 40, "classes": 16}
+    made["spec"] |= {"graph": graph, "checkpoint": {"everyEpochs": 1, "keep": 1}}
     made["spec"]["model"] |= {"kind": "gcn", "layers": given.layers, "hidden": 64}
     made["spec"]["parallelism"]["chunks"] = 16
-    made["spec"]["checkpoint"] = {"everyEpochs": 1, "keep": 1}
     return made
 
 
-def turn_of(epoch: int) -> str:
-    """Which turn an epoch belongs to; the checkpoint after it is felt in the next."""
-    return list(TURNS)[max(0, epoch - WARM_UP) // TURN % len(TURNS)]
+def place_in_round(epoch: int) -> str:
+    return "none" if epoch < WARM_UP else ROUND[(epoch - WARM_UP) % len(ROUND)]
 
 
 def be_measured_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
     """As any other, but that checkpoints are due by turns and the end of each epoch is noted."""
     ends: list[tuple[float, float]] = []
+    written: list[float] = []
 
     def is_due(saver: Saver, epoch: int) -> bool:
         ends.append((time.perf_counter(), time.process_time()))
-        (scratch / f"ends{rank}.json").write_text(json.dumps(ends))
-        return epoch == 1 or (epoch >= WARM_UP and (epoch - WARM_UP) % TURNS[turn_of(epoch)] == 0)
+        written.append(saver.counts.seconds)
+        (scratch / f"ends{rank}.json").write_text(json.dumps({"ends": ends, "written": written}))
+        return epoch == 1 or place_in_round(epoch + 1) in WITH
 
     Saver.is_due = is_due  # type: ignore[method-assign]
     be_rank(rank, world, port, out, scratch)
@@ -73,8 +71,8 @@ def cut_graph(given: argparse.Namespace) -> None:
     chunked_graph(made.spec.graph, plan.ways, plan.chunks, Path())
 
 
-def measure(folder: Path, given: argparse.Namespace) -> list[list[tuple[float, float]]]:
-    """When each epoch of each rank ended, by the clock and by the CPU time of the rank."""
+def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Of each rank: when its epochs ended, by the clock and by its CPU time, and how long checkpoints took."""
     attempt = Attempt(job(given), folder / "out", folder / "scratch", be_measured_rank).start(forking())
     codes = attempt.wait(given.patience)
     if any(codes) or None in codes:
@@ -83,21 +81,35 @@ def measure(folder: Path, given: argparse.Namespace) -> list[list[tuple[float, f
     return [json.loads((attempt.scratch / f"ends{rank}.json").read_text()) for rank in range(given.stages)]
 
 
-def means(ends: list[list[tuple[float, float]]], clock: int) -> dict[str, list[float]]:
-    """Mean seconds of an epoch in each turn, in order; the CPU time is that of all ranks."""
-    found: dict[str, list[float]] = {name: [] for name in TURNS}
-    ranks = ends if clock else ends[:1]
-    for first in range(WARM_UP, len(ends[0]) - TURN, TURN):
-        spent = sum(rank[first + TURN][clock] - rank[first][clock] for rank in ranks)
-        found[turn_of(first)].append(spent / TURN)
-    return found
+def rounds_of(ranks: list[list[tuple[float, float]]], clock: int) -> list[dict[str, list[float]]]:
+    """Seconds of the epochs of each round, by what they had; the CPU time is that of all ranks."""
+    rounds = []
+    counted = ranks if clock else ranks[:1]
+    for first in range(WARM_UP, len(ranks[0]) - len(ROUND) + 1, len(ROUND)):
+        seconds: dict[str, list[float]] = {}
+        for epoch, place in enumerate(ROUND, first):
+            spent = sum(rank[epoch][clock] - rank[epoch - 1][clock] for rank in counted)
+            seconds.setdefault(place, []).append(spent)
+        rounds.append(seconds)
+    return rounds
 
 
-def costs(found: dict[str, list[float]], name: str) -> dict[str, float]:
-    """Each turn against the one without checkpoints of the same round."""
-    shares = [with_it / without - 1 for without, with_it in zip(found["never"], found[name], strict=True)]
-    low, _, high = statistics.quantiles(shares, n=4)
-    return {"median": round(statistics.median(shares), 4), "low": round(low, 4), "high": round(high, 4)}
+def shares(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """What checkpoints add to the epochs of one round, as a share of those without."""
+    without = statistics.mean(seconds["none"])
+    of_one = sum(seconds["one"] + seconds["rest of one"]) - 2 * without
+    return {
+        "every": statistics.mean(seconds["every"]) / without - 1,
+        "every 10": of_one / (10 * without),
+    }
+
+
+def summary(found: list[float]) -> dict[str, float]:
+    """Median, and the interval that holds the true one with 95% confidence, whatever the noise is like."""
+    ordered, count = sorted(found), len(found)
+    beyond = max(0, int(count / 2 - 0.98 * count**0.5))
+    middle = {"median": statistics.median(found), "low": ordered[beyond], "high": ordered[-1 - beyond]}
+    return {name: round(value, 4) for name, value in middle.items()}
 
 
 def main() -> int:
@@ -107,25 +119,36 @@ def main() -> int:
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--vertices", type=int, default=60_000)
     parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--patience", type=float, default=1800, help="seconds that the run may take")
+    parser.add_argument(
+        "--folder", type=Path, help="where checkpoints are written, on the disk to be measured"
+    )
+    parser.add_argument("--results", type=Path, help="a file that keeps what is printed")
     given = parser.parse_args()
     cut_graph(given)
-    with tempfile.TemporaryDirectory() as folder:
-        ends = measure(Path(folder), given)
-        size = sum(file.stat().st_size for file in Path(folder).glob("out/checkpoints/*/*/*.distcp"))
-    wall, cpu = means(ends, 0), means(ends, 1)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        ranks = measure(Path(folder), given)
+        size = sum(file.stat().st_size for file in Path(folder).glob("out/checkpoints/*/*/*.bin"))
+    ends = [rank["ends"] for rank in ranks]
+    wall, cpu = ([shares(seconds) for seconds in rounds_of(ends, clock)] for clock in (0, 1))
+    without = [second for seconds in rounds_of(ends, 0) for second in seconds["none"]]
     result: dict[str, Any] = {
         "stages": given.stages,
         "rounds": given.rounds,
         "megabytes": round(size / 1e6, 1),
-        "secondsPerEpoch": round(statistics.median(wall["never"]), 4),
+        "secondsPerEpoch": round(statistics.median(without), 4),
+        "secondsToWrite": round(statistics.median(ranks[0]["written"][WARM_UP:]), 4),
         "cost": {
-            name: {"wall": costs(wall, name), "cpu": costs(cpu, name), "bar": bar}
+            name: {
+                "wall": summary([share[name] for share in wall]),
+                "cpu": summary([share[name] for share in cpu]),
+                "bar": bar,
+            }
             for name, bar in BARS.items()
         },
     }
-    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    keep(result, given.results)
     return 0
 
 

@@ -3,8 +3,8 @@
     python benchmarks/scrape_cost.py --hertz 10
 
 Two pods run as processes on this machine, each with its monitor. One job takes turns: some epochs with a scraper at
-every pod, as many without, and again. The scraper is a process of its own, as Prometheus would be, but on this very
-machine: what it costs is counted in. Prints JSON.
+every pod, as many without, and again; each turn is compared with the one before it. The scraper is a process of its
+own, as Prometheus would be, but on this very machine: what it costs is counted in. Prints JSON.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from checkpoint_cost import NEVER
-from fault_campaign import free_port, lines_of, manifest
+from checkpoint_cost import NEVER, summary
+from fault_campaign import free_port, keep, manifest
 
 BAR = 0.02  # share of the time of an epoch
 STAGES = 2
+IN_BETWEEN = 2  # epochs at the beginning of a turn that belong to neither: lines come an epoch late
+PATIENCE_SECONDS = 60  # for pods to end once they have nothing left to do
 
 
 def job(given: argparse.Namespace) -> dict[str, Any]:
-    """The engine's benchmark graph and model."""
-    epochs = given.turn * (2 * given.rounds + 1) + 2
+    """The engine's benchmark model on a graph with short epochs: scraping costs by the second, not by the epoch."""
+    epochs = given.turn * (2 * given.rounds + 1) + IN_BETWEEN
     made = manifest(stages=STAGES, epochs=epochs, evaluateEvery=NEVER, stallTimeoutSeconds=600)
     graph = {"source": "synthetic", "vertices": given.vertices, "averageDegree": 40, "classes": 16}
     made["spec"] |= {"graph": graph, "checkpoint": {"everyEpochs": NEVER}}
@@ -66,9 +68,13 @@ def pods(made: dict[str, Any], folder: Path, monitors: list[int]) -> Iterator[su
         yield started[0]
     finally:
         for pod in started:
-            if pod.poll() is None:
-                pod.terminate()
-            pod.wait()
+            pod.terminate()
+        for pod in started:
+            try:
+                pod.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                pod.kill()
+                pod.wait()
 
 
 def scrape(monitors: list[int], hertz: float, on: Event, asked: Any) -> None:
@@ -84,22 +90,25 @@ def scrape(monitors: list[int], hertz: float, on: Event, asked: Any) -> None:
         time.sleep(max(0.0, 1 / hertz - (time.monotonic() - since)))
 
 
-def take_turns(pod: subprocess.Popen[bytes], out: Path, turn: int, on: Event) -> dict[bool, list[float]]:
-    """Seconds of each epoch, by whether somebody scraped; epochs at which that changed are left out."""
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    seen = turn  # the first turn warms up
-    while pod.poll() is None:
-        times = _seconds(out)
-        if len(times) >= seen + turn:
-            seconds[on.is_set()] += times[seen + 2 : seen + turn]
-            seen += turn
+def take_turns(pod: subprocess.Popen[bytes], out: Path, given: argparse.Namespace, on: Event) -> list[float]:
+    """Median seconds of an epoch in each turn: alone, watched, alone, watched, ..."""
+    medians: list[float] = []
+    seen = given.turn  # the first turn warms up
+    while len(medians) < 2 * given.rounds:
+        if pod.poll() is not None:
+            raise RuntimeError((out / "log0").read_text())
+        seconds = seconds_of(out)
+        if len(seconds) >= seen + given.turn:
+            medians.append(statistics.median(seconds[seen + IN_BETWEEN : seen + given.turn]))
+            seen += given.turn
             on.clear() if on.is_set() else on.set()
-        time.sleep(0.05)
-    return seconds
+        time.sleep(0.1)
+    return medians
 
 
-def _seconds(out: Path) -> list[float]:
-    if not lines_of(out):
+def seconds_of(out: Path) -> list[float]:
+    """Of every epoch in epochs.jsonl; its last line may be half written."""
+    if not (out / "epochs.jsonl").exists():
         return []
     whole = (out / "epochs.jsonl").read_text().rpartition("\n")[0]
     return [json.loads(line)["seconds"] for line in whole.splitlines()]
@@ -110,29 +119,34 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--hertz", type=float, default=10)
-    parser.add_argument("--vertices", type=int, default=60_000)
+    parser.add_argument("--vertices", type=int, default=20_000)
     parser.add_argument("--turn", type=int, default=12, help="epochs before the scraper starts or stops")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--results", type=Path, help="a file that keeps what is printed")
     given = parser.parse_args()
     on, asked = multiprocessing.Event(), multiprocessing.Value("i", 0)
     monitors = [free_port() for _ in range(STAGES)]
     scraper = multiprocessing.Process(target=scrape, args=(monitors, given.hertz, on, asked), daemon=True)
     scraper.start()
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary, pods(job(given), Path(temporary), monitors) as pod:
-        seconds = take_turns(pod, Path(temporary), given.turn, on)
-        if pod.returncode != 0:
-            raise RuntimeError((Path(temporary) / "log0").read_text())
-    alone, watched = (statistics.median(seconds[scraped]) for scraped in (False, True))
+        medians = take_turns(pod, Path(temporary), given, on)
+    alone, watched = medians[::2], medians[1::2]
     result = {
         "hertz": given.hertz,
         "ranks": STAGES,
         "scrapes": asked.value,
-        "epochs": {"alone": len(seconds[False]), "watched": len(seconds[True])},
-        "secondsPerEpoch": {"alone": round(alone, 4), "watched": round(watched, 4)},
-        "cost": round(watched / alone - 1, 4),
+        "rounds": given.rounds,
+        "vertices": given.vertices,
+        "secondsPerEpoch": {
+            "alone": round(statistics.median(alone), 4),
+            "watched": round(statistics.median(watched), 4),
+        },
+        "cost": summary([with_it / without - 1 for without, with_it in zip(alone, watched, strict=True)]),
         "bar": BAR,
+        "seconds": round(time.perf_counter() - start, 1),
     }
-    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    keep(result, given.results)
     return 0
 
 

@@ -37,7 +37,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_serves(
     out = tmp_path / "out"
     shutil.copytree(reference, out)
     newest, before = found(out / "checkpoints")[:2]
-    (newest / "rank0" / "__0_0.distcp").write_bytes(b"half")
+    (newest / "rank0" / "state.float32.bin").write_bytes(b"half")
     attempt = start_ranks(job)
     assert attempt.wait() == [0, 0]
     started = json.loads((attempt.scratch / "started.json").read_text())

@@ -19,7 +19,7 @@ from typing import Any
 
 import xxhash
 
-FORMAT = 2  # raise when older checkpoints can no longer be read
+FORMAT = 3  # raise when older checkpoints can no longer be read
 MANIFEST = "manifest.json"
 BESIDE = ".new"
 CHUNK_BYTES = 1 << 20

@@ -6,6 +6,8 @@ interpreter with the writing thread, would feel that for hundreds of them.
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -55,15 +57,31 @@ class Packed:
             offset = lengths.get(buffer, 0)
             self.index[name] = Spot(buffer, offset, tuple(tensor.shape))
             lengths[buffer] = offset + tensor.numel()
-        pinned = any(tensor.is_cuda for tensor in tensors.values())
         dtypes = {_buffer_of(name, tensor): tensor.dtype for name, tensor in tensors.items()}
-        self.buffers = {
-            name: torch.empty(length, dtype=dtypes[name], pin_memory=pinned)
-            for name, length in lengths.items()
-        }
+        take = _pinned if any(tensor.is_cuda for tensor in tensors.values()) else _on_pages
+        self.buffers = {name: take(length, dtypes[name]) for name, length in lengths.items()}
         self._views = {name: spot.of(self.buffers) for name, spot in self.index.items()}
 
 
 def _buffer_of(name: str, tensor: Tensor) -> str:
     kind = HISTORY if name.startswith(f"{HISTORY}.") else "state"
     return f"{kind}.{str(tensor.dtype).removeprefix('torch.')}"
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _pinned(length: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty(length, dtype=dtype, pin_memory=True)
+
+
+def _on_pages(length: int, dtype: torch.dtype) -> Tensor:
+    """Memory that begins on a page, as files that are written directly want it, and lies on huge ones."""
+    if length == 0:
+        return torch.empty(0, dtype=dtype)
+    pages = mmap.mmap(-1, length * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=dtype)
