@@ -32,6 +32,7 @@ test: setup lint      ## lint and every test that needs no containers
 
 e2e: setup            ## as root: build the images, install the chart on a real cluster, train, break it, compare
 	@PYTHONPATH=tests/cluster $(BIN)/python -m harness check
+	@GNNPIPE_REQUIRE_CLUSTER=1 PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries --nodes
 	@echo "==> Building both images (once, five to ten minutes; later only what changed)"
 	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
 	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v --durations=10 -m nodes --timeout=900 tests/cluster

@@ -26,7 +26,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="say what this machine lacks to run nodes with real containers")
-    commands.add_parser("binaries", help="find or build what the control plane needs, and stop there")
+    found = commands.add_parser("binaries", help="find or build what the control plane needs, and stop there")
+    found.add_argument("--nodes", action="store_true", help="also what nodes need")
     up = commands.add_parser("up", help="start a cluster that stays: with nodes as root, without otherwise")
     up.add_argument("--nodes", type=int, default=1, choices=range(6), metavar="0..5")
     up.add_argument("--gpus", type=int, default=8, help="GPUs that each node claims to have")
@@ -39,7 +40,7 @@ def main() -> None:
         if arguments.command == "check":
             check()
         elif arguments.command == "binaries":
-            sys.exit(find_binaries())
+            sys.exit(find_binaries(nodes=arguments.nodes))
         elif arguments.command == "up":
             start_cluster(arguments.nodes, arguments.gpus, with_images=arguments.gnnpipe)
         else:
@@ -55,13 +56,16 @@ def check() -> None:
         sys.exit("\n  - ".join(["this machine cannot run a cluster with real containers:", *found]))
 
 
-def find_binaries() -> int:
-    """Before `make test`: so that the build is seen, and counts in no test's time limit."""
+def find_binaries(*, nodes: bool) -> int:
+    """Before the tests: so that the build is seen, and counts in no test's time limit."""
+    wanted = [*binaries.CONTROL_PLANE, *(binaries.NODE if nodes else ())]
     try:
-        binaries.find(binaries.CONTROL_PLANE)
+        binaries.find(wanted)
     except NoCluster as error:
-        binaries.say(f"none to be had here, the tests that need it will be skipped: {error}")
-        return 1 if os.environ.get("GNNPIPE_REQUIRE_CLUSTER") == "1" else 0
+        required = os.environ.get("GNNPIPE_REQUIRE_CLUSTER") == "1"
+        fate = "cannot run" if required else "will be skipped"
+        binaries.say(f"none to be had here, the tests that need it {fate}: {error}")
+        return int(required)
     return 0
 
 
