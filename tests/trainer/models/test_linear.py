@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gnnpipe_api.spec_model import ModelSpec
 from gnnpipe_trainer.models import Linear, WeightGradientQueue, build_model, defer_weight_gradients
 from gnnpipe_trainer.models.build import BUILT_IN
+from gnnpipe_trainer.models.linear import want_gradient_in
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.models.reference import full_graph_forward
 
@@ -191,3 +192,18 @@ def test_a_blended_layer_is_the_blend_of_input_and_output(put_off: bool) -> None
     queue.run()
     torch.testing.assert_close(blended, torch.lerp(x, layer(x), 0.3))
     torch.testing.assert_close((x.grad, layer.weight.grad), expected)
+
+
+@pytest.mark.parametrize("feeds", [1, 2])
+def test_an_input_gradient_is_right_wherever_it_is_wanted(feeds: int) -> None:
+    layers = [two_layers(torch.float64)[0] for _ in range(feeds)]
+    x = torch.randn(10, 6, dtype=torch.float64, requires_grad=True)
+    wished, place = x.detach().requires_grad_(), torch.zeros(20, 6, dtype=torch.float64)
+    want_gradient_in(wished, place[5:15])
+    for given in (x, wished):
+        sum((layer(given).square().sum() for layer in layers), torch.zeros(())).backward()
+    assert x.grad is not None
+    assert wished.grad is not None
+    torch.testing.assert_close(wished.grad, x.grad)
+    in_place = wished.grad.data_ptr() == place[5:15].data_ptr()
+    assert in_place or feeds > 1, "it had to be copied although nothing stood in the way"

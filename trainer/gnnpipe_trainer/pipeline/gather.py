@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, ConvBlock, EdgeWeights, State
+from gnnpipe_trainer.models.linear import want_gradient_in
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.pipeline.shard import Shard
@@ -62,8 +63,10 @@ class WeightedSum:
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         leaves = self._take(self.history, slot, message)
+        assert leaves.gathered is not None
+        if slot is not None:
+            want_gradient_in(leaves.gathered, self.gradients[self.shard.outward.rows_of(slot)])
         if self.history.spec.mode == "shift" and not self.freshness.all_fresh:
-            assert leaves.gathered is not None
             rows = self.shard.inward.rows_of(slot)
             leaves.gathered.data += self.freshness.stale_weight(self.kind)[rows] * self.history.shift
         return leaves
@@ -95,7 +98,10 @@ class WeightedSum:
         if incoming is not None and len(incoming) == side.rows:  # the whole graph: no buffer is needed
             return _plus(matrix.times(incoming, rows), leaves.rows.grad)
         own = self.gradients[rows]
-        own.copy_(incoming) if incoming is not None else own.zero_()
+        if incoming is None:
+            own.zero_()
+        elif incoming.data_ptr() != own.data_ptr():
+            own.copy_(incoming)
         wait = self.ways.swap(
             [(e.way, self.gradients[e.send]) for e in exchanges],
             [(e.way, self.gradients[e.receive]) for e in exchanges],
