@@ -31,7 +31,7 @@ from gnnpipe_trainer.graph.data import BadGraph
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.staleness.guard import Diverged
-from gnnpipe_trainer.store import job_store
+from gnnpipe_trainer.store import await_store, job_store
 from gnnpipe_trainer.train import train
 from gnnpipe_trainer.watchdog import Watchdog, name_of
 
@@ -82,6 +82,8 @@ def _join(training: TrainingSpec) -> None:
     """NCCL where this rank has a GPU, gloo elsewhere; the code is the same from here on."""
     wants_gpu = training.device == "cuda" or (training.device == "auto" and torch.cuda.is_available())
     timeout = timedelta(seconds=training.stall_timeout_seconds)
+    if int(os.environ["RANK"]) > 0:  # without an agent rank 0 is the one that makes it
+        await_store()
     dist.init_process_group("cpu:gloo,cuda:nccl" if wants_gpu else "gloo", timeout=timeout)
 
 
