@@ -54,7 +54,7 @@ def manifest(stages: int = 2, ways: int = 1, **training: Any) -> dict[str, Any]:
 def forking() -> ForkServerContext:
     """Processes made from this context have the trainer imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gnnpipe_trainer.worker"])
+    context.set_forkserver_preload(["gnnpipe_trainer.worker", "torch._dynamo"])  # which optimizers ask for
     return context
 
 

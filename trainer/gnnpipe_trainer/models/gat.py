@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
 
 from gnnpipe_trainer.models.block import BadModel, ConvBlock, FirstTensor, Model, RawFeatures, State
 from gnnpipe_trainer.models.layers import Between, Norm, conv_widths
@@ -23,6 +22,8 @@ class GATBlock(ConvBlock):
     def __init__(
         self, inputs: int, outputs: int, between: Between, heads: int, concat: bool, dropout: float
     ) -> None:
+        from torch_geometric.nn import GATConv  # takes seconds, and no other model needs it
+
         width = outputs // heads if concat else outputs
         conv = GATConv(inputs, width, heads=heads, concat=concat, dropout=dropout)
         conv.lin = nn.Identity()  # message does its work
