@@ -57,6 +57,14 @@ def defer_weight_gradients(queue: WeightGradientQueue) -> Iterator[WeightGradien
         _open_queue = outer
 
 
+def want_gradient_in(x: Tensor, place: Tensor) -> None:
+    """Backward of the first Linear that x feeds writes x's gradient there, and saves whoever wants it there a copy.
+
+    A wish: it is not fulfilled where x feeds something else as well, or something between it and the Linear.
+    """
+    x.gradient_place = place  # type: ignore[attr-defined]
+
+
 class Linear(nn.Linear):
     """y = x W^T + b for x [n, in_features]; weight [out, in] and bias [out] as in torch.nn.Linear."""
 
@@ -95,6 +103,7 @@ class _SplitLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
         ctx.weight, ctx.bias = weight, bias
+        ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
         ctx.save_for_backward(x, weight)
         return F.linear(x, weight, bias)
 
@@ -103,8 +112,7 @@ class _SplitLinear(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         need_x, need_weight, need_bias = ctx.needs_input_grad
-        # Under autocast y has a lower precision than x and weight; elsewhere these casts do nothing.
-        dx = (dy @ weight.to(dy.dtype)).to(x.dtype) if need_x else None
+        dx = _input_gradient(dy, weight, x.dtype, ctx.place) if need_x else None
         if _open_queue is None or not (need_weight or need_bias):
             return dx, _weight_gradient(dy, x) if need_weight else None, dy.sum(0) if need_bias else None
         _open_queue.push(
@@ -134,6 +142,15 @@ class _BlendedLinear(torch.autograd.Function):
 
 def _blend(x: Tensor, matrix: Tensor, share: float) -> Tensor:
     return torch.addmm(x, x, matrix.to(x.dtype), beta=1 - share, alpha=share)
+
+
+def _input_gradient(dy: Tensor, weight: Tensor, dtype: torch.dtype, place: Tensor | None) -> Tensor:
+    """Under autocast dy has a lower precision than x and weight; elsewhere the casts do nothing."""
+    if place is not None and place.dtype == dy.dtype == weight.dtype:
+        return torch.mm(
+            dy, weight, out=place[:]
+        )  # of a view of its own: autograd keeps what nobody else holds
+    return (dy @ weight.to(dy.dtype)).to(dtype)
 
 
 def _weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
