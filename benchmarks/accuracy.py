@@ -2,7 +2,8 @@
 
 Trains what docs/accuracy.md shows, cell after cell, and keeps one line per cell in results/accuracy.jsonl; started
 again it goes on where it stopped. Then it writes the tables and pictures of docs/accuracy.md from the kept lines.
-`--cell NAME` trains one cell again, `--list` names them, `--report` only writes the page. `--stages` trains cells with
+`--cell NAME` trains one cell again, `--list` names them, `--report` only writes the page, `--only PATTERN` lets several
+runs share the work. `--stages` trains cells with
 `gnnpipe run`, a process per rank, and keeps them in results/accuracy_stages.jsonl, to be held against the others.
 """
 
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ import yaml
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parent))
-from accuracy_grid import Cell, ablation, everything, must_run
+from accuracy_grid import Cell, ablation, bars, everything, must_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(yaml.safe_dump(cells[0].manifest(given.data), sort_keys=False), soft_wrap=True)
         return 0
     if not given.report:
-        _train([cell for cell in cells if given.cell or not done.has(cell)], done, given, console)
+        _train(cells, done, given, console)
     if not given.cell and not given.no_report:
         from accuracy_page import write_page  # matplotlib takes long to import
 
@@ -67,7 +69,11 @@ class Kept:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        rows = path.read_text().splitlines() if path.exists() else []
+        self.read()
+
+    def read(self) -> None:
+        """Also what others have added meanwhile."""
+        rows = self.path.read_text().splitlines() if self.path.exists() else []
         self._by_name: dict[str, Line] = {line["cell"]: line for line in map(json.loads, rows)}
 
     @property
@@ -109,9 +115,13 @@ def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console
 
 
 def _chosen(given: argparse.Namespace) -> Iterator[Cell]:
-    if given.whole:
-        return everything(given.seeds)
-    return chain(must_run(given.seeds), ablation(min(3, given.seeds)))
+    cells = (
+        everything(given.seeds)
+        if given.whole
+        else chain(bars(min(3, given.seeds)), must_run(given.seeds), ablation(min(3, given.seeds)))
+    )
+    chosen = (c for c in cells if not given.only or any(fnmatch(c.name, pattern) for pattern in given.only))
+    return iter(dict.fromkeys(chosen))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,6 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--list", action="store_true", help="only name the cells")
     parser.add_argument("--cell", action="append", default=[], metavar="GRAPH/MODEL/MODE/SEED")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATTERN", help="such as cora/*/exact/*"
+    )
     parser.add_argument("--manifest", action="store_true", help="only print the manifest of --cell")
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--no-report", action="store_true", help="train, do not write the page")

@@ -9,14 +9,21 @@ from typing import Any
 
 Fields = dict[str, Any]
 
-EPOCHS, PATIENCE, EVALUATE_EVERY = 400, 60, 2  # to the plateau: no better validation for 60 epochs
-# By graph or model: epochs and patience. Squirrel learns slowly, eight normalised layers start slowly.
-LONGER = {"squirrel": (800, 120), "gcn-8": (600, 150), "gcnii-64": (400, 100)}
+EPOCHS, PATIENCE = 400, 60  # to the plateau: no better validation for 60 epochs
+# Epochs and patience of what learns slowly: gcn on Squirrel, and eight normalised layers, which start slowly.
+LONGER = {
+    ("squirrel", "gcn-4"): (800, 120),
+    ("squirrel", "gcn-8"): (800, 120),
+    ("cora", "gcn-8"): (400, 100),
+    ("generated", "gcn-8"): (600, 100),
+    ("cora", "gcnii-64"): (400, 100),
+}
+EVALUATE_EVERY = 2
 
 GRAPHS: dict[str, Fields] = {
     "cora": {"source": "npz", "path": "cora.npz"},
     "squirrel": {"source": "npz", "path": "squirrel.npz"},
-    "generated": {"source": "synthetic", "vertices": 3000, "homophily": 0.45, "featureNoise": 4.0},
+    "generated": {"source": "synthetic", "vertices": 2000, "homophily": 0.55, "featureNoise": 3.0},
     "citeseer": {"source": "npz", "path": "citeseer.npz"},
 }
 SPLITS = {"squirrel": 10}  # a seed takes the split of its number
@@ -47,7 +54,7 @@ TRAINING: dict[tuple[str, str], Fields] = {
     ("squirrel", "gcn"): {"learningRate": 0.02},
     ("squirrel", "sage"): {"learningRate": 0.005},
     ("squirrel", "gcnii"): {"learningRate": 0.01},
-    ("squirrel", "resgcn"): {"learningRate": 0.005},
+    ("squirrel", "resgcn"): {"learningRate": 0.002, "weightDecay": 1e-3},
     ("generated", "gcn"): {"learningRate": 0.003},
     ("generated", "sage"): {"learningRate": 0.003},
     ("generated", "gcnii"): {"learningRate": 0.01},
@@ -115,6 +122,11 @@ class Cell:
     def name(self) -> str:
         return f"{self.graph}/{self.model}/{self.mode}/{self.seed}"
 
+    @property
+    def evaluate_every(self) -> int:
+        """On Cora each epoch: there 95% is reached within some ten; 64 layers as examples/cora.yaml has it."""
+        return 1 if self.graph == "cora" and self.model != "gcnii-64" else EVALUATE_EVERY
+
     @staticmethod
     def of(name: str) -> Cell:
         """From its name. Raises ValueError that says what is known."""
@@ -137,10 +149,10 @@ class Cell:
             graph["split"] = self.seed % SPLITS[self.graph]
         place = ("cora" if self.graph == "citeseer" else self.graph, model["kind"])
         width = DEEP_WIDTH if model["layers"] >= DEEP_LAYERS else WIDTH.get(self.graph, USUAL_WIDTH)
-        epochs, patience = LONGER.get(self.graph) or LONGER.get(self.model) or (EPOCHS, PATIENCE)
+        epochs, patience = LONGER.get((self.graph, self.model), (EPOCHS, PATIENCE))
         training = {
             "epochs": epochs,
-            "evaluateEvery": EVALUATE_EVERY,
+            "evaluateEvery": self.evaluate_every,
             "earlyStopping": {"patience": patience},
             "seed": self.seed,
             "device": "cpu",
@@ -159,21 +171,24 @@ class Cell:
         }
 
 
+def bars(seeds: int) -> Iterator[Cell]:
+    """Cells with a figure to be reached: of the paper on Squirrel, of GCNII's authors on Cora (the pipeline's only:
+    a run of 64 layers costs as much as ten others)."""
+    for seed in range(seeds):
+        yield Cell("cora", "gcnii-64", "pipeline", seed)
+        for model in ("gcnii-32", "resgcn-32"):
+            for mode in ("exact", "pipeline"):
+                yield Cell("squirrel", model, mode, seed)
+
+
 def must_run(seeds: int) -> Iterator[Cell]:
     """What docs/accuracy.md shows, the most telling first: exact and pipeline, then hybrid, then more seeds."""
     few, more = range(min(3, seeds)), range(min(3, seeds), seeds)
-    both, small = ("exact", "pipeline"), ("cora", "generated")
-    for graphs, modes, some in (
-        (small, both, few),
-        (("squirrel",), both, few),
-        (small, ("hybrid",), few),
-        (small, (*both, "hybrid"), more),
-        (("squirrel",), ("hybrid",), few),
-        (("squirrel",), (*both, "hybrid"), more),
-    ):
+    both = ("exact", "pipeline")
+    for modes, some in ((both, few), (("hybrid",), few), ((*both, "hybrid"), more)):
         for seed in some:
             for model in MUST_MODELS:
-                for graph in graphs:
+                for graph in MUST_GRAPHS:
                     for mode in modes:
                         yield Cell(graph, model, mode, seed)
 

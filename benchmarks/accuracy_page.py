@@ -13,7 +13,6 @@ from accuracy_grid import (
     ABLATION_GRAPHS,
     ABLATION_MODELS,
     ABLATION_MODES,
-    EVALUATE_EVERY,
     GRAPHS,
     MODELS,
     MUST_GRAPHS,
@@ -168,7 +167,7 @@ def _epochs(runs: Runs, exact: Runs) -> str:
 def _first_above(line: Line, accuracy: float) -> int | None:
     reached = (i for i, value in enumerate(line["validation"]) if value >= accuracy)
     index = next(reached, None)
-    return None if index is None else EVALUATE_EVERY * (index + 1)
+    return None if index is None else Cell.of(line["cell"]).evaluate_every * (index + 1)
 
 
 def _ablated(grid: Grid, graph: str, mode: str) -> list[str]:
@@ -234,9 +233,8 @@ def draw(grid: Grid, path: Path) -> None:
 
 def _curve(chart: Any, runs: Runs, colour: str, label: str) -> None:
     """Up to the end of the shortest run: a mean over fewer seeds would jump."""
-    courses = [line["validation"] for line in runs.by_seed.values()]
+    lines = list(runs.by_seed.values())
+    courses, every = [line["validation"] for line in lines], Cell.of(lines[0]["cell"]).evaluate_every
     length = min(map(len, courses))
     values = [100 * fmean(course[i] for course in courses) for i in range(length)]
-    chart.plot(
-        [EVALUATE_EVERY * (i + 1) for i in range(length)], values, color=colour, linewidth=1.1, label=label
-    )
+    chart.plot([every * (i + 1) for i in range(length)], values, color=colour, linewidth=1.1, label=label)

@@ -13,7 +13,7 @@ from gnnpipe_api.load import parse_job
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import accuracy
 from accuracy import Kept
-from accuracy_grid import Cell, ablation, everything, must_run
+from accuracy_grid import Cell, ablation, bars, everything, must_run
 from accuracy_page import BEGIN, END, write_page
 
 CELL = Cell("cora", "gcn-4", "pipeline", 0)
@@ -26,7 +26,7 @@ def line(mode: str, seed: int, test: float, validation: list[float]) -> dict[str
 
 def test_every_cell_is_a_job_and_has_a_name_that_leads_back_to_it() -> None:
     cells = list(everything(1))
-    assert {cell.name for cell in [*must_run(1), *ablation(1)]} <= {cell.name for cell in cells}
+    assert {cell.name for cell in [*bars(1), *must_run(1), *ablation(1)]} <= {cell.name for cell in cells}
     for cell in cells:
         assert Cell.of(cell.name) == cell
         assert parse_job(cell.manifest(Path("data"))).spec.training.seed == 0
@@ -35,6 +35,26 @@ def test_every_cell_is_a_job_and_has_a_name_that_leads_back_to_it() -> None:
 def test_what_must_run_has_every_cell_once() -> None:
     names = [cell.name for cell in must_run(5)]
     assert len(names) == len(set(names)) == 3 * 7 * 3 * 5  # graphs, models, modes, seeds
+
+
+def test_runs_that_share_the_work_list_different_cells_and_each_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def listed(*patterns: str) -> list[str]:
+        only = [word for pattern in patterns for word in ("--only", pattern)]
+        assert accuracy.main(["--list", "--results", str(tmp_path), *only]) == 0
+        return capsys.readouterr().out.split()
+
+    parts = listed("cora/*", "generated/*") + listed("squirrel/*")
+    assert sorted(parts) == sorted(set(listed()))
+
+
+def test_a_cell_that_another_run_has_finished_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
+    ours, theirs = Kept(tmp_path / "accuracy.jsonl"), Kept(tmp_path / "accuracy.jsonl")
+    theirs.keep(CELL, {"test": 0.8})
+    assert not ours.has(CELL)
+    ours.read()
+    assert ours.has(CELL)
 
 
 @pytest.mark.parametrize("name", ["cora/gcn-4/pipeline", "cora/gcn-5/pipeline/0", "mars/gcn-4/exact/0"])
@@ -74,7 +94,7 @@ def test_the_page_compares_seed_by_seed(tmp_path: Path) -> None:
     (row,) = [row for row in text.splitlines() if row.startswith("| gcn-4 |")]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells[2:4] == ["79.0 ± 1.4 (2)", "-2.0"]
-    assert cells[6] == "4 / 6 (1 of 2)"
+    assert cells[6] == "2 / 3 (1 of 2)"  # Cora is looked at each epoch
     assert cells[7:] == ["**no**", "**no**"]
     assert "| cora/gcn-4/pipeline/0 | 79.0 | 78.0 | 79.0 ± 1.4 (2) |" in text
     assert text.startswith("before")
