@@ -105,6 +105,9 @@ def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console
         if time.monotonic() > end:
             console.print("Out of time; started again, it goes on")
             return
+        done.read()
+        if done.has(cell) and not given.cell:
+            continue
         with nullcontext() if given.stages else alone():  # its groups hold threads until they are left
             result = train(cell.manifest(given.data.resolve()), ROOT)
         done.keep(cell, result)

@@ -15,7 +15,7 @@ LONGER = {
     ("squirrel", "gcn-4"): (800, 120),
     ("squirrel", "gcn-8"): (800, 120),
     ("cora", "gcn-8"): (400, 100),
-    ("generated", "gcn-8"): (600, 100),
+    ("generated", "gcn-8"): (600, 120),
     ("cora", "gcnii-64"): (400, 100),
 }
 EVALUATE_EVERY = 2

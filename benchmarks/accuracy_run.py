@@ -26,6 +26,7 @@ Result = dict[str, Any]
 def alone() -> Iterator[None]:
     """A process group of one, as the engine wants one."""
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # numbers near zero, as Adam's second moments become, would be slow
     store = dist.HashStore()  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

@@ -49,7 +49,15 @@ def test_runs_that_share_the_work_list_different_cells_and_each_once(
     assert sorted(parts) == sorted(set(listed()))
 
 
-def test_a_cell_that_another_run_has_finished_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
+def test_a_cell_that_is_finished_is_not_trained_again(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "accuracy.jsonl")
+    kept.keep(CELL, {"test": 0.8})
+    before = kept.path.read_text()
+    assert accuracy.main(["--only", CELL.name, "--results", str(tmp_path), "--no-report"]) == 0
+    assert kept.path.read_text() == before
+
+
+def test_a_run_sees_what_another_has_finished_meanwhile(tmp_path: Path) -> None:
     ours, theirs = Kept(tmp_path / "accuracy.jsonl"), Kept(tmp_path / "accuracy.jsonl")
     theirs.keep(CELL, {"test": 0.8})
     assert not ours.has(CELL)
