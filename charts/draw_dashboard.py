@@ -114,20 +114,22 @@ def draw_lines(axes: Axes, lines: list[Line], panel: Panel) -> None:
         axes.legend(fontsize=6, loc="upper left", ncols=2 if len(lines) > 4 else 1)
 
 
-def draw_last_values(axes: Axes, lines: list[Line], panel: Panel) -> None:
-    """What panels without a time axis show: each series that is still there as a bar with its last value."""
+def write_last_values(axes: Axes, lines: list[Line], panel: Panel) -> None:
+    """What panels without a time axis show: each series that is still there, with its last value."""
     end = max((line.seconds[-1] for line in lines if line.seconds), default=0.0)
     last = [line for line in lines if line.seconds and line.seconds[-1] == end]
-    bars = axes.barh([line.name for line in last], [line.values[-1] for line in last])
-    axes.bar_label(bars, [UNITS[panel.unit](line.values[-1]) for line in last], fontsize=7, padding=3)
-    axes.margins(x=0.2)
+    for row, line in enumerate(last, start=1):
+        height = 1 - row / (len(last) + 1)
+        axes.text(0.05, height, line.name or "value", va="center", fontsize=10)
+        axes.text(0.95, height, UNITS[panel.unit](line.values[-1]), va="center", ha="right", fontsize=16)
     axes.set_xticks([])
+    axes.set_yticks([])
 
 
 def draw_panel(panel: Panel, axes: Axes, lines: list[Line]) -> None:
     axes.set_title(panel.title, fontsize=9)
     if panel.instant:
-        draw_last_values(axes, lines, panel)
+        write_last_values(axes, lines, panel)
         return
     axes.set_xlabel("seconds", fontsize=7)
     if panel.kind == "state-timeline":
