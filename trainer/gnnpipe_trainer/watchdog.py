@@ -30,7 +30,7 @@ log = logging.getLogger("gnnpipe")
 VERDICT = "verdict"
 DONE = b"done"
 NOT_COME = b""  # in place of a beat
-LEAST_LISTENING_SECONDS = 1.0
+LEAST_LISTENING_SECONDS = 0.5
 
 
 class Watchdog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -21,7 +21,12 @@ STALL_SECONDS = 4
 PATIENCE_SECONDS = 30  # a guard for a busy machine; without a watchdog the ranks would stay for good
 
 
-def until(condition: Any, attempt: Attempt) -> None:
+def is_stopped(attempt: Attempt, rank: int) -> bool:
+    status = Path(f"/proc/{attempt.processes[rank].pid}/stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"
+
+
+def until(condition: Callable[[], bool], attempt: Attempt) -> None:
     limit = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < limit, attempt.codes
@@ -57,6 +62,7 @@ def stopped(
             target = partial(be_rank_that_stops, rank, point)
             attempt = Attempt(impatient, folder / "out", folder / "scratch", target).start(forked)
             attempts[point, rank] = attempt
+            until(partial(is_stopped, attempt, rank), attempt)  # one start at a time: a busy machine is slow
     yield attempts
     for attempt in attempts.values():
         attempt.end()
@@ -88,7 +94,7 @@ def test_a_stopped_rank_is_named_by_the_others_within_the_stall_timeout(
 def test_a_killed_rank_is_named_by_the_others_also_where_no_launcher_sees_it(
     start_ranks: Any, tmp_path: Path
 ) -> None:
-    attempt = started(start_ranks, tmp_path, stall_seconds=60)  # it is the lost connection that tells
+    attempt = started(start_ranks, tmp_path, stall_seconds=10)  # it is the lost connection that tells
     attempt.hit(1, signal.SIGKILL)
     codes = attempt.wait(PATIENCE_SECONDS)
     assert codes[1] == -signal.SIGKILL
