@@ -41,7 +41,7 @@ def read_progress(raw: Mapping[str, Any]) -> Progress:
     return Progress(
         epoch=None if epoch is None else int(epoch),
         epochs=None if epochs is None else int(epochs),
-        loss=_number(raw.get("loss")),
+        loss=_short(raw.get("loss")),
         accuracy=_accuracy(accuracy) if isinstance(accuracy, dict) else None,
         seconds_per_epoch=None if pace is None else round(pace, 3),
         eta_seconds=None if eta is None else round(eta),
@@ -95,9 +95,13 @@ def _flattened(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _accuracy(raw: Mapping[str, Any]) -> Accuracy:
-    return Accuracy(
-        train=_number(raw.get("train")), val=_number(raw.get("val")), test=_number(raw.get("test"))
-    )
+    return Accuracy(train=_short(raw.get("train")), val=_short(raw.get("val")), test=_short(raw.get("test")))
+
+
+def _short(value: Any) -> float | None:
+    """Four digits, as a column of `kubectl get` can bear; result.json has them all."""
+    number = _number(value)
+    return None if number is None else float(f"{number:.4g}")
 
 
 def _number(value: Any) -> float | None:
