@@ -144,6 +144,7 @@ def main() -> int:
                 "wall": summary([share[name] for share in wall]),
                 "cpu": summary([share[name] for share in cpu]),
                 "bar": bar,
+                "rounds": [round(share[name], 4) for share in wall],  # by the clock
             }
             for name, bar in BARS.items()
         },
