@@ -20,6 +20,7 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.checkpoint.folder import folder_of
 from gnnpipe_trainer.checkpoint.resume import Identity, Start, agree_on_start
 from gnnpipe_trainer.checkpoint.saver import Saver
+from gnnpipe_trainer.checkpoint.shared import all_see
 from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.endings import STOP
@@ -100,6 +101,7 @@ class Rank:
         )
         self.state = TrainingState(self.engine, self.optimizer, self.best)
         self.saver = Saver(out / "checkpoints", job.spec.checkpoint, topology, job_store())
+        self.keeps_checkpoints = all_see(self.saver.checkpoints, self.groups.control)
         self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
         self.job, self.manifest_folder = job, manifest_folder
         self._verdict: Verdict | None = None
@@ -184,6 +186,8 @@ class Rank:
 
     def save(self, epoch: int) -> None:
         """Copy what a checkpoint needs and go on; it is written meanwhile."""
+        if not self.keeps_checkpoints:
+            return
         self.reporter.settle()
         self.saver.wait()
         self.meter.checkpointed(self.saver.counts.seconds, self.saver.counts.failed)

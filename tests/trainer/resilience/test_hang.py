@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fault_campaign import Attempt, lines_of, manifest
-from stopping_rank import POINTS, be_rank_that_stops
+from handicapped_ranks import POINTS, be_rank_that_stops
 
 from gnnpipe_trainer.endings import HUNG_PEER_EXIT, LOST_PEER_EXIT
 

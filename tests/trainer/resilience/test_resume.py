@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_campaign import Attempt, Toll, hit_one_rank, lines_of, manifest
+from handicapped_ranks import be_rank_with_a_disk_of_its_own
 
 from gnnpipe_trainer.checkpoint.folder import found, read_manifest
 
@@ -75,6 +77,19 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoints_only(
     assert "Failed so far: 15" in log
     assert "Traceback" not in log
     assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
+def test_without_a_folder_that_all_ranks_share_no_checkpoint_is_tried_and_one_warning_says_so(
+    forked: ForkServerContext, tmp_path: Path
+) -> None:
+    attempt = Attempt(
+        manifest(epochs=4), tmp_path / "out", tmp_path / "scratch", be_rank_with_a_disk_of_its_own
+    )
+    assert attempt.start(forked).wait() == [0, 0]
+    log = (attempt.scratch / "log.txt").read_text()
+    assert log.count("is not a folder that all ranks share") == 1
+    assert "could not be written" not in log
+    assert not any(path.name.startswith(("epoch-", ".shared-")) for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A rank that stops (SIGSTOP) at a given point of its life, as a process that hangs does."""
+"""Ranks with a handicap: one that stops (SIGSTOP) at a given point of its life, one that shares no disk."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ POINTS = {
     "saving": ("gnnpipe_trainer.checkpoint.saver", "write_part"),
     "finishing": ("gnnpipe_trainer.train", "Reporter.finish"),
 }
+
+
+def be_rank_with_a_disk_of_its_own(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
+    """As in pods without a volume that they share."""
+    own = out / f"pod{rank}"
+    own.mkdir(parents=True)
+    be_rank(rank, world, port, own, scratch)
 
 
 def be_rank_that_stops(
