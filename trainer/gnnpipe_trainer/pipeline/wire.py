@@ -151,17 +151,20 @@ class Ways:
         """Start sending rows to and receiving rows from other ways; call the result to wait for all of it."""
         operations: list[dist.P2POp] = []
         landing: list[tuple[Tensor, Tensor]] = []
-        for way, rows in outgoing:
-            if rows.numel():
-                message = rows.to(self.wire)
-                operations.append(self._operation(dist.isend, message, way))
-                self.traffic.sent[GRAPH] += message.nbytes
-        for way, rows in incoming:
+        for (
+            way,
+            rows,
+        ) in incoming:  # first: gloo holds back what nobody waits for, and a link works one way at a time
             if rows.numel():
                 message = rows if rows.dtype == self.wire else torch.empty_like(rows, dtype=self.wire)
                 operations.append(self._operation(dist.irecv, message, way))
                 landing.append((message, rows))
                 self.traffic.received[GRAPH] += message.nbytes
+        for way, rows in outgoing:
+            if rows.numel():
+                message = rows.to(self.wire)
+                operations.append(self._operation(dist.isend, message, way))
+                self.traffic.sent[GRAPH] += message.nbytes
         if not operations:
             return _nothing_to_wait_for
         works = dist.batch_isend_irecv(operations)
