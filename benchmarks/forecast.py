@@ -6,8 +6,8 @@
 Each call calibrates the machine, trains the cases that were run least often (in fresh processes, links emulated
 with network namespaces, for which it must be root), and calibrates again. The results file keeps everything that was
 measured; forecasts are made from it with the calibrations pooled, so that they are those of the present code.
-Cores of rented machines change their pace by half from one second to the next. So both sides are the quickest seen: of
-each calibrated action, and of the epochs of a case; the medians of the rounds stand beside.
+Cores of rented machines change their pace by half from one second to the next. So both sides are medians: of each
+calibrated action, and of the epochs of a case; the medians of its rounds stand beside.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _compare(case: Case, runs: list[dict[str, Any]], forecast: Forecast) -> dict
     return {
         **asdict(case),
         "seconds": {
-            "measured": min(map(min, rounds)),
+            "measured": statistics.median(second for seconds in rounds for second in seconds),
             "medians": [statistics.median(seconds) for seconds in rounds],
             "forecast": forecast.seconds,
         },

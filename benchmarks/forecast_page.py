@@ -111,7 +111,7 @@ def table(content: dict[str, Any]) -> str:
     lines = [
         f"{machine_sentence(content['machine'])}.",
         "",
-        "| graph | model | link | stages x ways, chunks | quickest epoch, ms | medians of rounds "
+        "| graph | model | link | stages x ways, chunks | median epoch, ms | medians of rounds "
         "| forecast | error | memory |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import statistics
 import time
 from dataclasses import asdict, astuple, dataclass, field
@@ -23,6 +22,7 @@ from torch import Tensor
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.line_file import LineFile
+from gnnpipe_trainer.peak import peak_resident_bytes
 from gnnpipe_trainer.pipeline.engine import Engine, EpochTimes
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -255,4 +255,4 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def peak_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_resident_bytes()

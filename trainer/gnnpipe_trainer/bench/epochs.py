@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnpipe_trainer.endings import die_with_parent
+from gnnpipe_trainer.peak import peak_resident_bytes
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ def time_epochs(epochs: int, step: Callable[[int], float]) -> Figures:
         losses.append(step(epoch))
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Figures(seconds, losses, [peak], cpu_seconds=cpu_seconds)
+    return Figures(seconds, losses, [peak_resident_bytes()], cpu_seconds=cpu_seconds)
 
 
 def run_task(measure: Callable[[dict[str, Any]], Figures]) -> int:

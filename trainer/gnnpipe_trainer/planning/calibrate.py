@@ -24,7 +24,7 @@ from scipy.optimize import nnls
 from gnnpipe_trainer.bench.measure import ENVIRONMENT
 from gnnpipe_trainer.graph.cache import default_folder
 from gnnpipe_trainer.planning.hardware import CPU, Costs, Hardware, Link
-from gnnpipe_trainer.planning.samples import RUNS, Bench, Sample, quickest
+from gnnpipe_trainer.planning.samples import RUNS, Bench, Sample, typical
 from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import save_calibration
 
@@ -77,22 +77,22 @@ def hardware_of(ranks: list[dict[str, Any]]) -> Hardware:
     cores = len(os.sched_getaffinity(0))
     first = [rank for rank in ranks if "alone" in rank]
 
-    def least(value: Callable[[dict[str, Any]], float]) -> float:
-        return min(map(value, first))
+    def middle(value: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(map(value, first))
 
     # What ranks do to each other's processor time is in the samples; what the clock shows is what they suffer.
-    shared = least(lambda rank: rank["crowded"]["cores"]) / least(lambda rank: rank["alone"]["cores"])
-    crowding = statistics.median(rank["crowded"]["clock"] / rank["alone"]["clock"] for rank in first)
-    message = least(lambda rank: rank["small"]["cores"])
-    byte = least(lambda rank: max(0.0, rank["large"]["cores"] - rank["small"]["cores"]) / rank["bytes"])
-    travel = least(lambda rank: max(1e-9, rank["large"]["oneWay"] - rank["small"]["oneWay"]) / rank["bytes"])
-    latency = max(1e-6, least(lambda rank: rank["small"]["oneWay"]) - 2 * message)
+    shared = middle(lambda rank: rank["crowded"]["cores"] / rank["alone"]["cores"])
+    crowding = middle(lambda rank: rank["crowded"]["clock"] / rank["alone"]["clock"])
+    message = middle(lambda rank: rank["small"]["cores"])
+    byte = middle(lambda rank: max(0.0, rank["large"]["cores"] - rank["small"]["cores"]) / rank["bytes"])
+    travel = middle(lambda rank: max(1e-9, rank["large"]["oneWay"] - rank["small"]["oneWay"]) / rank["bytes"])
+    latency = max(1e-6, middle(lambda rank: rank["small"]["oneWay"]) - 2 * message)
     link = Link(1 / travel, latency)
     return Hardware(
         f"this machine ({cores} cores)",
         fit(samples(ranks, max(1.0, shared)), message, byte),
         memory_bytes=None,
-        baseline_bytes=least(lambda rank: rank["baseline"]),
+        baseline_bytes=middle(lambda rank: rank["baseline"]),
         near=link,
         far=link,
         ranks_per_machine=CPU.ranks_per_machine,
@@ -101,10 +101,10 @@ def hardware_of(ranks: list[dict[str, Any]]) -> Hardware:
 
 
 def samples(ranks: list[dict[str, Any]], crowding: float = 1.0) -> list[Sample]:
-    """Each action as it takes when nobody else computes: the quickest that was measured, freed of crowding."""
+    """Each action as it takes when nobody else computes: the median of what was measured, freed of crowding."""
     found = []
     for number, run in enumerate(RUNS):
-        best = quickest([rank["together"][number] for rank in ranks])
+        best = typical([rank["together"][number] for rank in ranks])
         found += Bench(run).samples([{action: t / crowding for action, t in stage.items()} for stage in best])
     return found
 

@@ -8,7 +8,6 @@ two of them talk through the engine's own channels.
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import sys
 import time
@@ -19,13 +18,13 @@ import torch
 import torch.distributed as dist
 
 import gnnpipe_trainer.train  # noqa: F401  what every rank has loaded
+from gnnpipe_trainer.peak import peak_resident_bytes
 from gnnpipe_trainer.pipeline.wire import Channel, Traffic
-from gnnpipe_trainer.planning.samples import RUNS, Bench, Timings, quickest
+from gnnpipe_trainer.planning.samples import RUNS, Bench, Timings
 
 SMALL, LARGE = 64, 250_000  # numbers in a message; a chunk's activations are about a megabyte
 MESSAGES = 20
-PASSES = 2  # over all jobs: the machine may be slow for a while
-ROUNDS = 5  # of computing alone and together
+ROUNDS = 3  # of computing alone and together
 ALONE_RUN = 0
 
 
@@ -33,10 +32,9 @@ def main() -> int:
     rank, ranks, port = map(int, sys.argv[1:4])
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    baseline = peak_resident_bytes()
     benches = [Bench(run) for run in RUNS]
-    passes = [[_together(bench) for bench in benches] for _ in range(PASSES)]
-    found: dict[str, Any] = {"together": [quickest(taken) for taken in zip(*passes, strict=True)]}
+    found: dict[str, Any] = {"together": [_together(bench) for bench in benches]}
     found |= _crowding(rank, benches[ALONE_RUN]) | _link(rank)
     if rank == 0:
         found["baseline"] = baseline
@@ -67,7 +65,7 @@ def _crowding(rank: int, bench: Bench) -> dict[str, dict[str, float]]:
     dist.barrier()
     return {
         how: {
-            "cores": min(busy for busy, _ in times),
+            "cores": statistics.median(busy for busy, _ in times),
             "clock": statistics.median(clock for _, clock in times),
         }
         for how, times in taken.items()

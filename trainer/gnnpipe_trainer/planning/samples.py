@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from gnnpipe_trainer.planning.shape import built_in_shape
 from gnnpipe_trainer.planning.work import StageWork
 from gnnpipe_trainer.train import make_optimizer
 
-EPOCHS = 3  # the quickest of each action counts: the others were disturbed
+EPOCHS = 4  # the first warms up; the median of the others counts, as it does for the epochs that are forecast
 REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I and W
 Timings = list[dict[str, float]]  # by stage: seconds of all slots, by action
 
@@ -132,14 +133,12 @@ class Bench:
         ]
 
     def measure(self) -> Timings:
-        """For each slot the quickest of the epochs, summed over the slots."""
+        """Of all slots together."""
         timings: Timings = []
         for engine in self._engines:
-            best: dict[str, Any] = {}
-            for epoch in range(EPOCHS):
-                for action, seconds in _time_epoch(engine, self._optimizer(engine), epoch).items():
-                    best[action] = np.minimum(best.get(action, np.inf), seconds)
-            timings.append({action: float(seconds.sum()) for action, seconds in best.items()})
+            optimizer = self._optimizer(engine)
+            epochs = [_time_epoch(engine, optimizer, epoch) for epoch in range(EPOCHS)]
+            timings.append(typical([[epoch] for epoch in epochs[1:]])[0])
         return timings
 
     @cached_property
@@ -159,27 +158,28 @@ class Bench:
 
 
 class _Stopwatch:
-    """Processor time by action and slot: other work on the machine disturbs it little."""
+    """Processor time by action: other work on the machine disturbs it little."""
 
-    def __init__(self, slots: int) -> None:
-        self.seconds = {str(action): np.zeros(slots) for action in (*Work, REFRESH, STEP)}
+    def __init__(self) -> None:
+        self.seconds = {str(action): 0.0 for action in (*Work, REFRESH, STEP)}
 
-    def time(self, action: str, slot: int, do: Callable[[], Any]) -> Any:
+    def time(self, action: str, do: Callable[[], Any]) -> Any:
         start = time.thread_time()
         result = do()
-        self.seconds[str(action)][slot] += time.thread_time() - start
+        self.seconds[str(action)] += time.thread_time() - start
         return result
 
 
-def quickest(passes: Sequence[Timings]) -> Timings:
-    """Of each action the quickest pass: cores change their pace from second to second."""
+def typical(passes: Sequence[Timings]) -> Timings:
+    """Of each action the median. Not the least: of many short actions it would be less than any epoch ever takes."""
     return [
-        {action: min(t[action] for t in taken) for action in taken[0]} for taken in zip(*passes, strict=True)
+        {action: statistics.median(t[action] for t in taken) for action in taken[0]}
+        for taken in zip(*passes, strict=True)
     ]
 
 
-def _time_epoch(engine: Engine, optimizer: torch.optim.Optimizer, epoch: int) -> dict[str, Any]:
-    watch = _Stopwatch(engine.slots)
+def _time_epoch(engine: Engine, optimizer: torch.optim.Optimizer, epoch: int) -> dict[str, float]:
+    watch = _Stopwatch()
     order = list(range(engine.slots))
 
     def begin() -> Freshness:
@@ -192,18 +192,18 @@ def _time_epoch(engine: Engine, optimizer: torch.optim.Optimizer, epoch: int) ->
         optimizer.step()
         optimizer.zero_grad()
 
-    freshness = watch.time(STEP, 0, begin)
-    watch.time(REFRESH, 0, lambda: freshness.prepare(engine.edge_kinds))
+    freshness = watch.time(STEP, begin)
+    watch.time(REFRESH, lambda: freshness.prepare(engine.edge_kinds))
     outputs: dict[int, tuple[torch.Tensor, ...]] = {}
     for slot in order:
         rows = engine.shard.inward.rows_of(slot)
         received = tuple(torch.randn(rows.stop - rows.start, width) for width in engine._border_widths_in)
-        outputs[slot] = watch.time(Work.FORWARD, slot, partial(engine.stage.forward, slot, received))
+        outputs[slot] = watch.time(Work.FORWARD, partial(engine.stage.forward, slot, received))
     for slot in reversed(order):
         gradients = tuple(torch.ones_like(tensor) for tensor in outputs.pop(slot))
         queue = WeightGradientQueue()
         with defer_weight_gradients(queue):
-            watch.time(Work.INPUT_GRADIENT, slot, partial(engine.stage.backward, slot, gradients))
-        watch.time(Work.WEIGHT_GRADIENT, slot, queue.run)
-    watch.time(STEP, 0, end)
+            watch.time(Work.INPUT_GRADIENT, partial(engine.stage.backward, slot, gradients))
+        watch.time(Work.WEIGHT_GRADIENT, queue.run)
+    watch.time(STEP, end)
     return watch.seconds
