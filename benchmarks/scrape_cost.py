@@ -4,7 +4,8 @@
 
 Two pods run as processes on this machine, each with its monitor. One job takes turns: some epochs with a scraper at
 every pod, as many without, and again; each turn is compared with the one before it. The scraper is a process of its
-own, as Prometheus would be, but on this very machine: what it costs is counted in. Prints JSON.
+own, as Prometheus would be, but on this very machine, so that the clock counts in what it costs. What answering takes
+of the pods' own processor time is counted beside: it says more where epochs vary by themselves. Prints JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,8 @@ def job(given: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def pods(made: dict[str, Any], folder: Path, monitors: list[int]) -> Iterator[subprocess.Popen[bytes]]:
-    """Both stages; gives that of stage 0."""
+def pods(made: dict[str, Any], folder: Path, monitors: list[int]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Both stages."""
     port, started = free_port(), []
     for stage, monitor in enumerate(monitors):
         environment = {
@@ -65,7 +67,7 @@ def pods(made: dict[str, Any], folder: Path, monitors: list[int]) -> Iterator[su
             command = [sys.executable, "-m", "gnnpipe_trainer.cli", "worker"]
             started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
     try:
-        yield started[0]
+        yield started
     finally:
         for pod in started:
             pod.terminate()
@@ -90,20 +92,39 @@ def scrape(monitors: list[int], hertz: float, on: Event, asked: Any) -> None:
         time.sleep(max(0.0, 1 / hertz - (time.monotonic() - since)))
 
 
-def take_turns(pod: subprocess.Popen[bytes], out: Path, given: argparse.Namespace, on: Event) -> list[float]:
-    """Median seconds of an epoch in each turn: alone, watched, alone, watched, ..."""
-    medians: list[float] = []
+@dataclass(frozen=True)
+class Turn:
+    epoch_seconds: float  # median
+    answering_share: (
+        float  # of the wall time of a rank's core: what the pods' main processes took, beside the ranks
+    )
+
+
+def take_turns(
+    started: list[subprocess.Popen[bytes]], out: Path, given: argparse.Namespace, on: Event
+) -> list[Turn]:
+    """Alone, watched, alone, watched, ..."""
+    turns: list[Turn] = []
     seen = given.turn  # the first turn warms up
-    while len(medians) < 2 * given.rounds:
-        if pod.poll() is not None:
+    used, since = main_seconds(started), time.perf_counter()
+    while len(turns) < 2 * given.rounds:
+        if started[0].poll() is not None:
             raise RuntimeError((out / "log0").read_text())
         seconds = seconds_of(out)
         if len(seconds) >= seen + given.turn:
-            medians.append(statistics.median(seconds[seen + IN_BETWEEN : seen + given.turn]))
-            seen += given.turn
+            now_used, now = main_seconds(started), time.perf_counter()
+            share = (now_used - used) / (now - since) / len(started)
+            turns.append(Turn(statistics.median(seconds[seen + IN_BETWEEN : seen + given.turn]), share))
+            seen, used, since = seen + given.turn, now_used, now
             on.clear() if on.is_set() else on.set()
         time.sleep(0.1)
-    return medians
+    return turns
+
+
+def main_seconds(started: list[subprocess.Popen[bytes]]) -> float:
+    """Processor time of the pods' main processes, which answer scrapes; that of their ranks is not in it."""
+    fields = [Path(f"/proc/{pod.pid}/stat").read_text().rpartition(")")[2].split() for pod in started]
+    return sum(int(stat[11]) + int(stat[12]) for stat in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def seconds_of(out: Path) -> list[float]:
@@ -129,9 +150,9 @@ def main() -> int:
     scraper = multiprocessing.Process(target=scrape, args=(monitors, given.hertz, on, asked), daemon=True)
     scraper.start()
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as temporary, pods(job(given), Path(temporary), monitors) as pod:
-        medians = take_turns(pod, Path(temporary), given, on)
-    alone, watched = medians[::2], medians[1::2]
+    with tempfile.TemporaryDirectory() as temporary, pods(job(given), Path(temporary), monitors) as started:
+        turns = take_turns(started, Path(temporary), given, on)
+    pairs = list(zip(turns[::2], turns[1::2], strict=True))
     result = {
         "hertz": given.hertz,
         "ranks": STAGES,
@@ -139,10 +160,11 @@ def main() -> int:
         "rounds": given.rounds,
         "vertices": given.vertices,
         "secondsPerEpoch": {
-            "alone": round(statistics.median(alone), 4),
-            "watched": round(statistics.median(watched), 4),
+            "alone": round(statistics.median(turn.epoch_seconds for turn in turns[::2]), 4),
+            "watched": round(statistics.median(turn.epoch_seconds for turn in turns[1::2]), 4),
         },
-        "cost": summary([with_it / without - 1 for without, with_it in zip(alone, watched, strict=True)]),
+        "cost": summary([watched.epoch_seconds / alone.epoch_seconds - 1 for alone, watched in pairs]),
+        "answering": summary([watched.answering_share - alone.answering_share for alone, watched in pairs]),
         "bar": BAR,
         "seconds": round(time.perf_counter() - start, 1),
     }
