@@ -220,6 +220,9 @@ def draw(grid: Grid, path: Path) -> None:
     for row, graph in enumerate(graphs):
         for column, model in enumerate(models):
             chart = charts[row][column]
+            if (graph, model, "exact") not in grid:
+                chart.axis("off")  # not run yet: the table has no row either
+                continue
             for mode, colour in COLOURS.items():
                 if runs := grid.get((graph, model, mode)):
                     _curve(chart, runs, colour, mode)

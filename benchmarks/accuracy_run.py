@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from at_once import AtOnce
+from at_once import AtOnce, SumAtOnce
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.cli import main
@@ -35,12 +35,12 @@ def alone() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def train_cell(manifest: dict[str, Any], folder: Path) -> Result:
+def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> Result:
     """Best validation, the test accuracy there, and the course of validation and loss."""
     job = parse_job(manifest)
     training = job.spec.training
     start = time.process_time()
-    run = AtOnce.of(job, folder)
+    run = AtOnce.of(job, folder, sums)
     optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
     best, validation, losses = (-1, -1.0, 0.0), [], []
     stopping = training.early_stopping

@@ -38,6 +38,7 @@ class EpochEdges(Freshness):
         super().__init__(shard, positions.tolist())
         self.positions, self.factor = positions.to(torch.int32), factor
         self._forward: dict[EdgeWeights, tuple[Matrix, Matrix]] = {}
+        self._cut: dict[EdgeWeights, Matrix] = {}
 
     def forward_matrices(self, kind: EdgeWeights) -> tuple[Matrix, Matrix]:
         """Edges that read fresh rows, and edges that read history."""
@@ -55,6 +56,13 @@ class EpochEdges(Freshness):
             louder = Matrix(matrix.indptr, matrix.columns, weights, matrix.own)
             self._backward[kind] = louder.keep(source <= reader)
         return self._backward[kind]
+
+    def cut_matrix(self, kind: EdgeWeights) -> Matrix:
+        """Edges through which no gradient flows back, as backward would use them."""
+        if kind not in self._cut:
+            source, reader = self._entry_positions(kind, transposed=True)
+            self._cut[kind] = self.shard.matrix(kind, transposed=True).keep(source > reader)
+        return self._cut[kind]
 
     def stale_share(self, kind: EdgeWeights) -> float:
         """Of the weight of all edges."""
@@ -113,7 +121,8 @@ class AtOnce:
     slots: int
 
     @staticmethod
-    def of(job: GNNPipeJob, folder: Path) -> AtOnce:
+    def of(job: GNNPipeJob, folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> AtOnce:
+        """`sums` is how blocks read their neighbours; others than the pipeline's are for experiments."""
         plan = make_plan(job)
         graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, folder)
         whole = dataclasses.replace(graph, ways=1)
@@ -129,10 +138,10 @@ class AtOnce:
         slots = slot_count(plan.stages, plan.ways, plan.chunks)
         trained = AtOnce(job, plan, engine, slots)
         if slots > 1:
-            trained._put_sums()
+            trained._put_sums(sums)
         return trained
 
-    def _put_sums(self) -> None:
+    def _put_sums(self, sums: type[SumAtOnce]) -> None:
         stage, parallelism = self.engine.stage, self.job.spec.parallelism
         for index, gather in enumerate(stage.gathers):
             if isinstance(gather.block, ConvBlock):
@@ -141,7 +150,7 @@ class AtOnce:
                 continue
             rows, width, dtype = gather.shard.inward.rows, gather.block.message_width, self.engine.dtype
             history = History(rows, width, parallelism.history, dtype, self.engine.device)
-            stage.gathers[index] = SumAtOnce(gather.block, gather.shard, history, self.engine.ways, 1.0)
+            stage.gathers[index] = sums(gather.block, gather.shard, history, self.engine.ways, 1.0)
         if parallelism.history.warmup == "exact":
             self.engine.exact_pass(fill_history=True)
 
