@@ -27,8 +27,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from checkpoint_cost import NEVER, summary
-from fault_campaign import free_port, keep, manifest
+from checkpoint_cost import NEVER, deep_gcn, summary
+from fault_campaign import free_port, keep
 
 BAR = 0.02  # share of the time of an epoch
 STAGES = 2
@@ -37,14 +37,9 @@ PATIENCE_SECONDS = 60  # for pods to end once they have nothing left to do
 
 
 def job(given: argparse.Namespace) -> dict[str, Any]:
-    """The engine's benchmark model on a graph with short epochs: scraping costs by the second, not by the epoch."""
+    """With short epochs: scraping costs by the second, not by the epoch."""
     epochs = given.turn * (2 * given.rounds + 1) + IN_BETWEEN
-    made = manifest(stages=STAGES, epochs=epochs, evaluateEvery=NEVER, stallTimeoutSeconds=600)
-    graph = {"source": "synthetic", "vertices": given.vertices, "averageDegree": 40, "classes": 16}
-    made["spec"] |= {"graph": graph, "checkpoint": {"everyEpochs": NEVER}}
-    made["spec"]["model"] |= {"kind": "gcn", "layers": 16, "hidden": 64}
-    made["spec"]["parallelism"]["chunks"] = 16
-    return made
+    return deep_gcn(STAGES, given.vertices, epochs, {"everyEpochs": NEVER})
 
 
 @contextlib.contextmanager

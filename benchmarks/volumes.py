@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from pages import put
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.spec_graph import GraphSpec
+from gnnpipe_trainer.peak import peak_resident_bytes
 from gnnpipe_trainer.planning import published
 from gnnpipe_trainer.planning.forecast import Planner
 from gnnpipe_trainer.planning.graphs import RealGraph
@@ -89,7 +89,7 @@ def cells(name: str, file: Path | None = None) -> dict[str, Any]:
         "mirrors": {str(ways): graph.cut(ways, ways, 1).mirrors for ways in (2, 8)},
         "bytes": found,
         "seconds": round(time.perf_counter() - start, 1),
-        "peakMemoryBytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peakMemoryBytes": peak_resident_bytes(),
     }
 
 

@@ -14,7 +14,7 @@ from gnnpipe_trainer.planning.calibrate import UNITS, errors, fit
 from gnnpipe_trainer.planning.hardware import CPU, KNOWN, Costs
 from gnnpipe_trainer.planning.samples import REFRESH, STEP, Bench, Sample
 from gnnpipe_trainer.planning.simulate import Cores
-from gnnpipe_trainer.planning.stored import FILE, load_calibration, save_calibration
+from gnnpipe_trainer.planning.stored import FILE, FORMAT, load_calibration, save_calibration
 
 TRUE = CPU.costs
 
@@ -66,7 +66,7 @@ def test_a_calibration_is_kept_and_one_of_another_version_is_not_used(tmp_path: 
     hardware = replace(CPU, name="here", costs=Costs(*range(1, 14)), cores=Cores(2, 1.3))
     save_calibration(hardware, tmp_path)
     assert load_calibration(tmp_path) == hardware
-    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace('"format": 2', '"format": 0'))
+    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace(f'"format": {FORMAT}', '"format": 0'))
     assert load_calibration(tmp_path) is None
 
 

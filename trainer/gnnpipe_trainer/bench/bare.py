@@ -21,6 +21,7 @@ from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.gcn import GCNBlock
 from gnnpipe_trainer.models.sage import SAGEBlock
+from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
 from gnnpipe_trainer.train import make_optimizer
 
@@ -121,14 +122,7 @@ def measure(task: dict[str, Any]) -> Figures:
 
 
 def _times(matrix: Matrix, source: Tensor) -> Tensor:
-    return F.embedding_bag(
-        matrix.columns,
-        source,
-        matrix.indptr,
-        mode="sum",
-        per_sample_weights=matrix.weights,
-        include_last_offset=True,
-    )
+    return aggregate(RowBlock(matrix.indptr, matrix.columns, matrix.weights), source)
 
 
 if __name__ == "__main__":

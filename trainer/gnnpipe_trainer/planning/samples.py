@@ -134,12 +134,11 @@ class Bench:
 
     def measure(self) -> Timings:
         """Of all slots together."""
-        timings: Timings = []
+        stages = []
         for engine in self._engines:
             optimizer = self._optimizer(engine)
-            epochs = [_time_epoch(engine, optimizer, epoch) for epoch in range(EPOCHS)]
-            timings.append(typical([[epoch] for epoch in epochs[1:]])[0])
-        return timings
+            stages.append([_time_epoch(engine, optimizer, epoch) for epoch in range(EPOCHS)][1:])
+        return typical([list(epoch) for epoch in zip(*stages, strict=True)])
 
     @cached_property
     def _engines(self) -> list[Engine]:
