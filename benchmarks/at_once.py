@@ -1,9 +1,10 @@
 """The pipeline's arithmetic without the pipeline: all slots of an epoch in one go, in one process.
 
 What slots compute in turn is, over a whole epoch, one sum per block: fresh edges times the fresh rows plus stale
-edges times history; and backward the same without the stale edges. On small graphs, where a slot is a few hundred
-vertices, that is several times cheaper than the slots themselves, so that accuracies can be measured with many seeds.
-tests/trainer/bench/test_at_once.py holds it to the engine's gradients. Only dropout draws other random numbers.
+edges times history; and backward the same, without the stale edges or with the last epoch's gradient there. On small
+graphs, where a slot is a few hundred vertices, that is several times cheaper than the slots themselves, so that
+accuracies can be measured with many seeds. tests/trainer/bench/test_at_once.py holds it to the engine's gradients.
+Only dropout draws other random numbers.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class SumAtOnce(WeightedSum):
     """The weighted sum of all slots together."""
 
     freshness: EpochEdges
+    last: Tensor | None = None  # the sums' gradient in the epoch before
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         fresh, stale = self.freshness.forward_matrices(self.kind)
@@ -108,7 +110,12 @@ class SumAtOnce(WeightedSum):
 
     def _transposed(self, gradient: Tensor) -> Tensor:
         rows = self.shard.outward.rows_of(None)
-        return self.freshness.backward_matrix(self.kind).times(gradient.contiguous(), rows)
+        total = self.freshness.backward_matrix(self.kind).times(gradient.contiguous(), rows)
+        if self.history.keeps_gradients:
+            if self.last is not None:
+                total += self.freshness.cut_matrix(self.kind).times(self.last, rows)
+            self.last = gradient.contiguous()
+        return total
 
 
 @dataclass

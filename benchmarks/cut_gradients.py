@@ -1,8 +1,8 @@
 """`python benchmarks/cut_gradients.py --data DIR`: is it history that costs accuracy, or the gradient cut at it?
 
-Trains one cell of the accuracy grid for a fixed number of epochs with rules that no pipeline can follow, or does not
-yet, each of which mends one of the two, and keeps the course of validation in results/cut_gradients.json. The table is
-in docs/staleness.md.
+Trains one cell of the accuracy grid for a fixed number of epochs, also with rules that no pipeline can follow, each
+of which mends one of the two, and keeps the course of validation in results/cut_gradients.json. The table is in
+docs/staleness.md.
 """
 
 from __future__ import annotations
@@ -49,35 +49,26 @@ class WholeGradient(SumAtOnce):
         return self.shard.matrix(self.kind, transposed=True).times(gradient.contiguous(), rows)
 
 
-class LastGradient(SumAtOnce):
-    """Where the gradient is cut, that of earlier epochs flows: a pipeline could keep it as it keeps history."""
+class AveragedGradient(SumAtOnce):
+    """As `gradients: last`, but a moving average of the epochs before, as history is one."""
 
-    decay = 0.0
-    last: Tensor | None = None
+    decay = 0.9
 
     def _transposed(self, gradient: Tensor) -> Tensor:
+        before = gradient if self.last is None else self.last
         total = super()._transposed(gradient)
-        if self.last is not None:
-            rows = self.shard.outward.rows_of(None)
-            total += self.freshness.cut_matrix(self.kind).times(self.last, rows)
-        old = gradient if self.last is None else self.last
-        self.last = old.lerp(gradient, 1 - self.decay)
+        self.last = before.lerp(gradient, 1 - self.decay)
         return total
-
-
-class AveragedGradient(LastGradient):
-    decay = 0.9
 
 
 RULES: dict[str, tuple[str, type[SumAtOnce]]] = {
     "exact": ("exact", SumAtOnce),
-    "the default": ("pipeline", SumAtOnce),
-    "everything fresh, gradient cut": ("pipeline", FreshForward),
-    "history, gradient whole": ("pipeline", WholeGradient),
-    "history, last epoch's gradient where it is cut": ("pipeline", LastGradient),
-    "the same as a moving average (0.9)": ("pipeline", AveragedGradient),
-    "fresh gradients doubled": ("factor-2", SumAtOnce),
-    "history of the previous epoch": ("previous", SumAtOnce),
+    "history, gradient dropped": ("drop", SumAtOnce),
+    "everything fresh, gradient dropped": ("drop", FreshForward),
+    "history, gradient whole": ("drop", WholeGradient),
+    "history, last epoch's gradient": ("last", SumAtOnce),
+    "history, moving average of gradients (0.9)": ("last", AveragedGradient),
+    "history, gradient dropped, fresh ones doubled": ("factor-2", SumAtOnce),
 }
 
 

@@ -35,7 +35,7 @@ SIGNALS = [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM]
 
 
 def manifest(stages: int = 2, ways: int = 1, **training: Any) -> dict[str, Any]:
-    """A small job that has everything: dropout, history, an optimizer with state, evaluations."""
+    """A small job that has everything: dropout, history, kept gradients, an optimizer with state, evaluations."""
     chunks = 4 * ways
     return {
         "apiVersion": "gnnpipe.io/v1alpha1",
@@ -45,7 +45,12 @@ def manifest(stages: int = 2, ways: int = 1, **training: Any) -> dict[str, Any]:
             "graph": {"source": "synthetic", "vertices": 300, "averageDegree": 8, "classes": 4},
             "model": {"kind": "gcnii", "layers": 6, "hidden": 16, "dropout": 0.5},
             "training": {"evaluateEvery": 5, "device": "cpu", "stallTimeoutSeconds": 60, **training},
-            "parallelism": {"stages": stages, "ways": ways, "chunks": chunks},
+            "parallelism": {
+                "stages": stages,
+                "ways": ways,
+                "chunks": chunks,
+                "history": {"gradients": "last"},
+            },
             "checkpoint": {"everyEpochs": 2, "keep": 2},
         },
     }

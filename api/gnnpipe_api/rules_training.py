@@ -109,6 +109,26 @@ def ways_share_the_chunks_evenly(spec: JobSpec) -> Iterator[Problem]:
     yield Problem("spec.parallelism.chunks", sentence)
 
 
+@rule(
+    "spec.parallelism.freshGradientFactor",
+    "spec.parallelism.history.gradients",
+    cel=(
+        Cel(
+            "self.parallelism.freshGradientFactor == 1.0 || self.parallelism.history.gradients == 'drop'",
+            "parallelism.freshGradientFactor: must be 1 unless parallelism.history.gradients is drop.",
+        ),
+    ),
+)
+def gradients_are_made_up_for_once(spec: JobSpec) -> Iterator[Problem]:
+    parallelism = spec.parallelism
+    if parallelism.fresh_gradient_factor != 1.0 and parallelism.history.gradients != "drop":
+        yield Problem(
+            "spec.parallelism.freshGradientFactor",
+            f"makes up for gradients that are dropped, but spec.parallelism.history.gradients is "
+            f"{parallelism.history.gradients}; use 1, or drop.",
+        )
+
+
 @rule("spec.parallelism.chunks", "spec.graph.source", "spec.graph.vertices")
 def every_chunk_has_a_vertex(spec: JobSpec) -> Iterator[Problem]:
     chunks, vertices = spec.parallelism.chunks, spec.graph.vertices
@@ -137,6 +157,7 @@ TRAINING_RULES: tuple[Rule, ...] = (
     only_sgd_has_momentum,
     every_stage_has_a_layer,
     ways_share_the_chunks_evenly,
+    gradients_are_made_up_for_once,
     every_chunk_has_a_vertex,
     a_history_setting_belongs_to_its_mode,
 )

@@ -23,6 +23,9 @@ class HistorySpec(Part):
     """Mode frozen: epochs between two snapshots."""
     warmup: Literal["exact", "zeros"] = "exact"
     """What history holds at first: exact runs one pass without history; zeros starts from nothing."""
+    gradients: Literal["drop", "last"] = "drop"
+    """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
+    epoch before."""
 
 
 class ParallelismSpec(Part):

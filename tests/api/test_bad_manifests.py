@@ -44,7 +44,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.history.xyz": 1},
         "spec.parallelism.history.xyz: unknown field; "
-        "spec.parallelism.history takes mode, decay, refreshEvery, warmup.",
+        "spec.parallelism.history takes mode, decay, refreshEvery, warmup, gradients.",
     ),
     # The job's name.
     ({"metadata.name": ...}, "metadata.name: required field is missing."),
@@ -236,6 +236,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.freshGradientFactor": 3},
         "spec.parallelism.freshGradientFactor: must be at most 2, got 3.",
+    ),
+    (
+        {"spec.parallelism.freshGradientFactor": 2, "spec.parallelism.history.gradients": "last"},
+        "spec.parallelism.freshGradientFactor: makes up for gradients that are dropped, but "
+        "spec.parallelism.history.gradients is last; use 1, or drop.",
     ),
     # Pods.
     (

@@ -1,7 +1,8 @@
 """The training rule, written once more: slow, in one process, on the whole graph, in plain autograd.
 
 Per layer every vertex reads its in-neighbours: fresh ones with their gradient, stale ones from history as
-constants. This says nothing about slots in turn, stages or ranks, so it shares no mistake with the engine.
+constants. With `gradients: last` what the epoch before sent through stale edges is added as a term to the loss whose
+gradient it is. This says nothing about slots in turn, stages or ranks, so it shares no mistake with the engine.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Emulation:
         self.labels = torch.from_numpy(np.array(graph.labels))
         self.train_mask = torch.from_numpy(np.array(graph.train_mask))
         self.history: list[Tensor | None] = [None for _ in model.blocks]
+        # Gradients of the last epoch by block: of its sums, or, for a conv, of what was read from history.
+        self.late: list[Tensor] = []
 
     def train(self, epochs: int) -> Emulated:
         optimizer = make_optimizer(self.job.spec.training, list(self.model.parameters()))
@@ -64,7 +67,8 @@ class Emulation:
         result = Emulated([], [])
         for epoch in range(epochs):
             loss, messages = self._forward(epoch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss + self.from_last_epoch).backward()
+            self.late = [torch.zeros_like(t) if t.grad is None else t.grad for t in self.watched]
             result.losses.append(float(loss.detach()))
             result.gradients.append(
                 {
@@ -84,6 +88,8 @@ class Emulation:
         when = position[self.slot]
         state = self.model.encoder(self.features)
         messages: list[Tensor] = []
+        self.watched: list[Tensor] = []
+        self.from_last_epoch = torch.zeros(())
         for index, block in enumerate(self.model.block_list()):
             x = block.message(state)
             messages.append(x.detach())
@@ -91,6 +97,10 @@ class Emulation:
             old = x.detach() if constant else self._served(index, x, when)
             gather = self._convolve if isinstance(block, ConvBlock) else self._weighted_sum
             gathered = gather(block, x, old, when)
+            if self.spec.history.gradients == "last" and self.late:
+                self.from_last_epoch = self.from_last_epoch + self._late_term(
+                    block, x, self.late[index], when
+                )
             state = block.update(gathered, x, state)
         logits = self.model.decoder(state)
         return loss_sum(logits, self.labels, self.train_mask) / self.train_mask.sum(), messages
@@ -132,17 +142,31 @@ class Emulation:
                 shifted[mine] += self._shift(x, old, when, reader, way)
         rows = torch.where(same[:, None], x[source], 0) + torch.where(crossing[:, None], louder[source], 0)
         rows = rows + torch.where(stale[:, None], shifted, 0)
-        return torch.zeros_like(x).index_add(0, target, rows * weight[:, None])
+        gathered = torch.zeros_like(x).index_add(0, target, rows * weight[:, None])
+        if gathered.requires_grad:
+            gathered.retain_grad()
+        self.watched.append(gathered)
+        return gathered
+
+    def _late_term(self, block: Any, x: Tensor, late: Tensor, when: Tensor) -> Tensor:
+        """Its gradient is what flows through edges that are stale now; a conv's arrives an epoch late instead."""
+        if isinstance(block, ConvBlock):
+            return (x * late).sum()
+        source, target, weight = self._weights(block.edge_weights)
+        stale = when[source] > when[target]
+        return ((x[source] * late[target] * weight[:, None])[stale]).sum()
 
     def _convolve(self, block: Any, x: Tensor, old: Tensor, when: Tensor) -> Tensor:
         louder = _ScaleGradient.apply(x, self.spec.fresh_gradient_factor)
         out: Tensor | None = None
+        read_stale = torch.zeros_like(x, requires_grad=True)
+        self.watched.append(read_stale)
         for reader in range(self.slots):
             for way in range(self.plan.ways):
                 own = torch.nonzero((when == reader) & (self.way == way)).flatten()
                 if not len(own):
                     continue
-                served = old + self._shift(x, old, when, reader, way)
+                served = old + self._shift(x, old, when, reader, way) + read_stale
                 rows = torch.where(
                     (when == reader)[:, None], x, torch.where((when < reader)[:, None], louder, served)
                 )

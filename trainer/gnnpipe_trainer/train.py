@@ -177,6 +177,7 @@ class Rank:
         for history in self.histories:
             history.resume_at(0)
             history.live.zero_()
+        self.engine.stage.forget_gradients()
 
     def evaluate(self, epoch: int) -> None:
         accuracy = evaluate(self.engine, self.groups.control)

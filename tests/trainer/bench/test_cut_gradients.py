@@ -15,12 +15,12 @@ from gnnpipe_api.load import parse_job
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from accuracy_run import alone
 from at_once import AtOnce, SumAtOnce
-from cut_gradients import FreshForward, LastGradient, WholeGradient
+from cut_gradients import FreshForward, WholeGradient
 
 LAYERS = 4
 
 
-def gradient(folder: Path, chunks: int, sums: type[SumAtOnce], epochs: int) -> Tensor:
+def gradient(folder: Path, chunks: int, sums: type[SumAtOnce], epochs: int, kept: str = "drop") -> Tensor:
     """Of the last of some epochs in which the weights are not changed."""
     manifest: dict[str, Any] = {
         "apiVersion": "gnnpipe.io/v1alpha1",
@@ -30,7 +30,11 @@ def gradient(folder: Path, chunks: int, sums: type[SumAtOnce], epochs: int) -> T
             "graph": {"source": "synthetic", "vertices": 150, "averageDegree": 6, "classes": 4},
             "model": {"kind": "gcnii", "layers": LAYERS, "hidden": 8, "dropout": 0.0},
             "training": {"epochs": epochs, "precision": "fp64", "device": "cpu"},
-            "parallelism": {"stages": 1 if chunks == 1 else 2, "chunks": chunks},
+            "parallelism": {
+                "stages": 1 if chunks == 1 else 2,
+                "chunks": chunks,
+                "history": {"gradients": kept},
+            },
         },
     }
     with alone():
@@ -42,18 +46,18 @@ def gradient(folder: Path, chunks: int, sums: type[SumAtOnce], epochs: int) -> T
 
 
 @pytest.mark.parametrize(
-    ("sums", "epochs", "whole"),
+    ("kept", "sums", "epochs", "whole"),
     [
-        (SumAtOnce, LAYERS + 1, False),
-        (FreshForward, LAYERS + 1, False),
-        (WholeGradient, 1, True),
-        (LastGradient, 1, False),
-        (LastGradient, LAYERS + 1, True),  # what was cut in a layer is there one epoch later
+        ("drop", SumAtOnce, LAYERS + 1, False),
+        ("drop", FreshForward, LAYERS + 1, False),
+        ("drop", WholeGradient, 1, True),
+        ("last", SumAtOnce, 1, False),
+        ("last", SumAtOnce, LAYERS + 1, True),  # what a layer's readers sent back is there one epoch later
     ],
 )
 def test_where_weights_stand_still_mended_gradients_are_the_exact_ones(
-    tmp_path: Path, sums: type[SumAtOnce], epochs: int, whole: bool
+    tmp_path: Path, kept: str, sums: type[SumAtOnce], epochs: int, whole: bool
 ) -> None:
     exact = gradient(tmp_path, 1, SumAtOnce, 1)
-    ours = gradient(tmp_path, 8, sums, epochs)
+    ours = gradient(tmp_path, 8, sums, epochs, kept)
     assert torch.allclose(ours, exact, rtol=1e-9, atol=1e-12) is whole

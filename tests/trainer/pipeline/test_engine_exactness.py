@@ -162,6 +162,17 @@ def test_every_history_mode_equals_the_emulated_rule(
     assert_same_gradients(trained, emulate(content, folder, 5))
 
 
+@pytest.mark.parametrize("topology", [(2, 1, 5), (2, 2, 6)], ids=lambda t: "x".join(map(str, t)))
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_the_last_epochs_gradients_flow_as_in_the_emulated_rule(
+    ranks: RankPool, folder: Path, kind: str, topology: tuple[int, int, int]
+) -> None:
+    content = manifest(kind, topology)
+    content["spec"]["parallelism"]["history"]["gradients"] = "last"
+    trained = ranks.run(train_epochs, topology[0] * topology[1], content, str(folder), 4)
+    assert_same_gradients(trained, emulate(content, folder, 4))
+
+
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
 def test_directed_graphs_equal_the_emulated_rule(ranks: RankPool, folder: Path, kind: str) -> None:
     rng = np.random.default_rng(0)

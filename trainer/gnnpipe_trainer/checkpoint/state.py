@@ -15,7 +15,7 @@ from torch import Tensor
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
 from gnnpipe_trainer.checkpoint.packed import HISTORY, Packed
 from gnnpipe_trainer.pipeline.engine import Engine
-from gnnpipe_trainer.pipeline.history import History, WholeGraph
+from gnnpipe_trainer.pipeline.history import WholeGraph
 from gnnpipe_trainer.weights import Best, parameter_names, stage_state
 
 Load = Callable[[Callable[[str], bool]], dict[str, Tensor]]
@@ -54,7 +54,7 @@ class TrainingState:
 
     def _tensors(self) -> dict[str, Tensor]:
         topology = self.engine.topology
-        tensors = {self._history_name(index): history.live for index, history in self._histories()}
+        tensors = self._kept()
         if topology.way > 0:  # all ways of a stage hold the same weights
             return tensors
         for name, tensor in stage_state(self.engine, topology.stage).items():
@@ -80,27 +80,29 @@ class TrainingState:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def _restore_history(self, load: Load, epochs_done: int, with_history: bool) -> None:
-        for _, history in self._histories():
-            history.resume_at(epochs_done)
+        for gather in self.engine.stage.gathers:
+            if gather.history is not None:
+                gather.history.resume_at(epochs_done)
         if with_history:
-            names = {self._history_name(index): history for index, history in self._histories()}
-            saved = load(names.__contains__)
-            for name, history in names.items():
-                history.live.copy_(_fitting(saved, name, history.live))
+            kept = self._kept()
+            saved = load(kept.__contains__)
+            for name, tensor in kept.items():
+                tensor.copy_(_fitting(saved, name, tensor))
         elif self.engine.slots > 1:
+            self.engine.stage.forget_gradients()
             self.engine.exact_pass(fill_history=True)
 
-    def _histories(self) -> list[tuple[int, History]]:
-        """(block of the whole model, its history), for blocks whose history outlives an epoch."""
-        first = self.engine.stage.first_block
-        return [
-            (first + index, gather.history)
-            for index, gather in enumerate(self.engine.stage.gathers)
-            if gather.history is not None and not isinstance(gather.history, WholeGraph)
-        ]
-
-    def _history_name(self, block: int) -> str:
-        return f"{HISTORY}.{block}.way{self.engine.topology.way}"
+    def _kept(self) -> dict[str, Tensor]:
+        """What blocks keep from one epoch to the next, under the number each has in the whole model."""
+        kept: dict[str, Tensor] = {}
+        for block, gather in enumerate(self.engine.stage.gathers, self.engine.stage.first_block):
+            if gather.history is None or isinstance(gather.history, WholeGraph):
+                continue
+            name = f"{HISTORY}.{block}.way{self.engine.topology.way}"
+            kept[name] = gather.history.live
+            if gather.kept_gradients is not None:
+                kept[f"{name}.gradients"] = gather.kept_gradients
+        return kept
 
 
 def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """How a block reads its neighbours, forward and backward, one slot at a time.
 
 Autograd never spans slots. Forward takes what the neighbours say out of the block's buffer as leaves; backward
-brings the leaves' gradients to the rows they were read from, if those were fresh, and drops them otherwise.
+brings the leaves' gradients to the rows they were read from, if those were fresh. What would flow to rows that history
+served is dropped, or comes from the epoch before: backward takes slots in reverse, so a row's gradient is asked for
+before its stale readers have come by, and their buffer still holds what they had then.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ class Gather(Protocol):
     def block(self) -> Block: ...
     @property
     def history(self) -> History | None: ...
+    @property
+    def kept_gradients(self) -> Tensor | None:
+        """The buffer of gradients, where the next epoch reads it."""
+
     def start_epoch(self, freshness: Freshness) -> None: ...
     def read(self, slot: int | None, message: Tensor) -> Leaves: ...
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves: ...
@@ -57,6 +63,10 @@ class WeightedSum:
         """[rows, width] of the sums, as far as slots have come by; made when there is more than one."""
         rows, width = self.shard.outward.rows, self.block.message_width
         return torch.zeros(rows, width, dtype=self.shard.dtype, device=self.shard.device)
+
+    @property
+    def kept_gradients(self) -> Tensor | None:
+        return self.gradients if self.history.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -94,7 +104,10 @@ class WeightedSum:
         side = self.shard.outward
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
         incoming = leaves.gathered.grad
-        matrix = self.freshness.backward_matrix(self.kind)
+        if self.history.keeps_gradients:
+            matrix = self.shard.matrix(self.kind, transposed=True)
+        else:
+            matrix = self.freshness.backward_matrix(self.kind)
         if incoming is not None and len(incoming) == side.rows:  # the whole graph: no buffer is needed
             return _plus(matrix.times(incoming, rows), leaves.rows.grad)
         own = self.gradients[rows]
@@ -117,6 +130,7 @@ class ConstantSum:
     """A weighted sum of raw features: the same in every epoch, never stale, computed once."""
 
     history = None
+    kept_gradients = None
 
     def __init__(self, block: Block, shard: Shard) -> None:
         assert block.edge_weights is not None
@@ -163,6 +177,10 @@ class Convolution:
         )
         self._bipartite: dict[int | None, _Bipartite] = {}
 
+    @property
+    def kept_gradients(self) -> Tensor | None:
+        return self.gradients if self.history.keeps_gradients else None
+
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
 
@@ -201,14 +219,14 @@ class Convolution:
             self.gradients[exchange.receive] = 0
         own = self.gradients[side.rows_of(slot)]
         gradient = own.clone()
-        own.zero_()  # nothing adds to these rows any more before the next epoch
+        own.zero_()  # what stale readers add from now on is for the next epoch
         return gradient
 
     def _add_back(self, slot: int | None, gradient: Tensor | None) -> None:
         if gradient is None:
             return
         bipartite = self._edges(slot)
-        if slot is None or self.freshness.all_fresh:
+        if slot is None or self.freshness.all_fresh or self.history.keeps_gradients:
             self.gradients.index_add_(0, bipartite.sources, gradient)
             return
         fresh = self.freshness.fresh_rows(bipartite.slots, slot)

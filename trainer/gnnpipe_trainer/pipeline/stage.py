@@ -125,6 +125,12 @@ class Stage:
             if gather.history is not None:
                 gather.history.end_epoch()
 
+    def forget_gradients(self) -> None:
+        """Those of the epoch before belong to another cut, or to weights that are given up."""
+        for gather in self.gathers:
+            if gather.kept_gradients is not None:
+                gather.kept_gradients.zero_()
+
     def _encode(self, slot: int | None, inputs: State) -> State:
         if self.encoder is None:
             return inputs
