@@ -75,14 +75,18 @@ def pods(made: dict[str, Any], folder: Path, monitors: list[int]) -> Iterator[li
 
 
 def scrape(monitors: list[int], hertz: float, on: Event, asked: Any) -> None:
-    """Ask every pod at this rate while `on` is set."""
+    """Ask every pod at this rate while `on` is set, over a connection that is kept, as Prometheus does."""
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=5) for port in monitors]
     while on.wait():
         since = time.monotonic()
-        for port in monitors:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/metrics")
-            assert b"gnnpipe_epoch" in connection.getresponse().read()
-            connection.close()
+        for connection in connections:
+            try:
+                connection.request("GET", "/metrics")
+                answer = connection.getresponse().read()
+            except (http.client.HTTPException, ConnectionError):  # closed while nobody asked
+                connection.close()
+                continue
+            assert b"gnnpipe_epoch" in answer
             asked.value += 1
         time.sleep(max(0.0, 1 / hertz - (time.monotonic() - since)))
 
