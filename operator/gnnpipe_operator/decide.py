@@ -130,16 +130,17 @@ def _resume(story: Story) -> None:
 
 
 def _must_wait(story: Story, stale: Sequence[ObservedPod]) -> bool:
-    """Never two attempts at once: the old pods must be gone, and the back-off over."""
+    """Never two attempts at once: the old pods must have ended, and the back-off be over."""
     restart_at = story.status.restart_time
     backing_off = restart_at is not None and story.now < restart_at
     if backing_off:
         story.wake(restart_at)
-    if stale and not story.status.is_true("Restarting"):
+    stopping = not all(pod.over for pod in stale)
+    if stopping and not story.status.is_true("Restarting"):
         story.tell(
             "Pending", "PodsStopping", "the pods of the attempt before are still stopping", created=False
         )
-    return backing_off or bool(stale)
+    return backing_off or stopping
 
 
 def _create(

@@ -68,6 +68,12 @@ class ObservedPod:
     def running(self) -> bool:
         return self.phase == "Running" and not self.finished
 
+    @property
+    def over(self) -> bool:
+        """Nothing of it runs any more. The phase alone does not say so: older kubelets call a pod that they evict
+        Failed before they stop it. The object itself may stay for a while, until the kubelet has cleared up."""
+        return self.phase in ("Succeeded", "Failed") and self.exit_code is not None
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedJob:

@@ -214,7 +214,7 @@ class World:
     def _may_create(self, job: ObservedJob, stage: int, attempt: int, manifest: dict[str, Any]) -> None:
         status = self.job.status
         assert not status.finished, "pods for a finished job"
-        others = {pod.attempt for pod in self.pods.values()} - {attempt}
+        others = {pod.attempt for pod in self.pods.values() if not pod.over} - {attempt}
         assert not others, f"pods of attempt {attempt} were created beside those of {others}"
         refilled = status.attempt == attempt and status.is_true("Created")
         assert not refilled, "a gang that was complete got a new member instead of a restart"
@@ -223,7 +223,7 @@ class World:
         if status.restart_time is not None and status.attempt == attempt:
             assert self.now >= status.restart_time, "the back-off was not respected"
         assert stage < manifest["parallelism"]["stages"], "more pods than stages"
-        gang = [self.manifests[pod.name] for pod in self.pods.values()]
+        gang = [self.manifests[pod.name] for pod in self.pods.values() if pod.attempt == attempt]
         assert all(told == manifest for told in gang), "stages of one gang with different manifests"
         if status.accepted_spec:
             assert manifest["model"]["layers"] == status.accepted_spec["model"]["layers"], "another model"

@@ -34,7 +34,7 @@ def test_one_dead_pod_stops_the_whole_gang_and_the_next_attempt_waits(
     assert not status.is_true("Created")
 
 
-def test_the_next_attempt_waits_for_back_off_and_for_the_old_pods_to_go(
+def test_the_next_attempt_waits_for_back_off_and_for_the_old_pods_to_end(
     running_job: Any, make_job: Any, make_pod: Any, make_gang: Any, seconds: Any
 ) -> None:
     failed = [make_pod(0, phase="Running"), make_pod(1, phase="Failed", exit_code=1)]
@@ -48,6 +48,17 @@ def test_the_next_attempt_waits_for_back_off_and_for_the_old_pods_to_go(
     assert (starting.phase, starting.restart_time) == ("Restarting", None)
     running = decide(job, make_gang(attempt=1, phase="Running"), seconds(112)).status
     assert (running.phase, running.is_true("Restarting")) == ("Running", False)
+
+
+def test_a_pod_that_has_ended_keeps_nobody_waiting_but_one_that_is_only_called_failed_does(
+    running_job: Any, make_job: Any, make_pod: Any, seconds: Any
+) -> None:
+    failed = [make_pod(0, phase="Running"), make_pod(1, phase="Failed", exit_code=1)]
+    job = make_job(status=decide(running_job(), failed, seconds(100)).status)
+    ended = make_pod(0, phase="Failed", exit_code=75, deletion_deadline=seconds(105))
+    assert decide(job, [ended], seconds(110)).actions[0] == CreatePod(0, 1)
+    evicted = make_pod(0, phase="Failed", reason="Evicted", deletion_deadline=seconds(105))
+    assert decide(job, [evicted], seconds(110)).actions == ()
 
 
 @pytest.mark.parametrize(
