@@ -15,7 +15,7 @@ from .controlplane import ControlPlane
 from .dns import dnsmasq_command
 from .image_store import image_store
 from .kubectl import Kubectl
-from .network import new_network
+from .network import start_network
 from .node import Node
 from .processes import Process, await_ready, start
 from .runtime import find_runtime
@@ -37,14 +37,9 @@ class Cluster:
         """`images`: archives whose images every node has from the start."""
         self.runtime = find_runtime()
         self.store = image_store(images, self.runtime) if images else None
-        self.network = new_network(f"gnnpipe-{secrets.token_hex(2)}")
-        self.control_plane = ControlPlane(
-            address=self.network.host,
-            service_range=self.network.services,
-            node_grace_seconds=node_grace_seconds,
-            admission=admission,
-            outlive=outlive,
-        )
+        self.node_grace_seconds = node_grace_seconds
+        self.admission = admission
+        self.outlive = outlive
         self.proxy = binaries.find(binaries.NODE)["kube-proxy"]
         self.node_count = nodes
         self.gpus_per_node = gpus_per_node
@@ -53,9 +48,9 @@ class Cluster:
 
     def start(self) -> Self:
         with ExitStack() as undo:
+            self.network = start_network(f"gnnpipe-{secrets.token_hex(2)}")
             undo.callback(self.network.stop)
-            self.network.start()
-            undo.enter_context(self.control_plane)
+            self.control_plane = undo.enter_context(self._control_plane())
             undo.callback(self._stop_processes)
             self._start_dns()
             self._start_proxy()
@@ -94,6 +89,15 @@ class Cluster:
         """Make an image known to every node."""
         for node in self.nodes:
             node.import_image(archive)
+
+    def _control_plane(self) -> ControlPlane:
+        return ControlPlane(
+            address=self.network.host,
+            service_range=self.network.services,
+            node_grace_seconds=self.node_grace_seconds,
+            admission=self.admission,
+            outlive=self.outlive,
+        )
 
     def _stop_nodes(self) -> None:
         for node in self.nodes:
@@ -140,7 +144,7 @@ class Cluster:
             command,
             self.control_plane.folder,
             environment={"PYTHONPATH": package},
-            outlive=self.control_plane.outlive,
+            outlive=self.outlive,
         )
         self.processes.append(process)
         return process

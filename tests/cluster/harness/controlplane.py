@@ -158,7 +158,7 @@ class ControlPlane:
         self.start_apiserver()
 
     def _prepare(self) -> None:
-        self.ports = Ports(*free_ports(5, self.address))
+        self.ports = Ports(*free_ports(5))
         self.authority = Authority(self.folder / "certificates")
         self.account_key, self.account_public_key = self.authority.signing_keys("service-accounts")
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]

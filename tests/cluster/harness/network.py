@@ -11,10 +11,14 @@ import os
 import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
+from pathlib import Path
+
+from filelock import FileLock
 
 from .errors import NoCluster
 
 BRIDGE = "pods0"
+ONE_AT_A_TIME = Path("/run/gnnpipe-network.lock")  # of the machine, whatever cache its users have
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,29 @@ class Network:
             subprocess.run(["ip", *command], capture_output=True, check=False)
 
 
-def new_network(name: str) -> Network:
-    """A network on a block of addresses that no route of this machine knows."""
+def start_network(name: str) -> Network:
+    """A network that runs. Two clusters that start at once must not take the same addresses."""
     if os.geteuid() != 0:
         raise NoCluster("real nodes need root (containers, network namespaces); the control plane does not")
+    with FileLock(ONE_AT_A_TIME):
+        network = Network(name, _free_block())
+        try:
+            network.start()
+        except BaseException:
+            network.stop()
+            raise
+    return network
+
+
+def _free_block() -> int:
+    """A block of addresses that no route of this machine knows."""
     routes = json.loads(_ip("-json", "route", "show", "table", "all"))
     taken = [
         ip_network(route["dst"]) for route in routes if route["dst"][0].isdigit() and "." in route["dst"]
     ]
     for block in range(100, 250):
         if not any(IPv4Network(f"10.{block}.0.0/16").overlaps(each) for each in taken):
-            return Network(name, block)
+            return block
     raise NoCluster("every block from 10.100.0.0/16 to 10.249.0.0/16 is in use on this machine")
 
 

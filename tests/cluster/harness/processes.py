@@ -117,8 +117,8 @@ def await_ready(process: Process, ready: Callable[[], bool], seconds: float) -> 
     raise StartFailed(f"{process.name} {what}; the end of {process.log}:\n{process.log_tail()}")
 
 
-def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports that nothing listens on now.
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now, at any address.
 
     They lie below the range from which the kernel serves outgoing connections, so that none is taken while
     its server is down.
@@ -129,7 +129,7 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((address, port))
+                probe.bind(("", port))
             except OSError:
                 continue
         if port not in found:
