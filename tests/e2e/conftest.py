@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 from harness.cluster import Cluster
 from harness.errors import NoCluster
 from harness.fixtures import skip_or_fail
@@ -24,6 +25,11 @@ from disturbed import Steady, run_in_peace
 from installation import Installation
 from jobs import CLAIM, GRAPHS, Jobs
 from traces import Trace
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The test that takes as long as ten others goes first, so that no worker is left alone with it in the end."""
+    items.sort(key=lambda item: "random_faults" not in item.name)
 
 
 @pytest.fixture(scope="session")
@@ -132,5 +138,9 @@ def example() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Steady:
-    return run_in_peace(tmp_path_factory.mktemp("steady") / "run")
+def steady(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Steady:
+    """Trained once for all workers of this test run: whoever comes first does it."""
+    own = tmp_path_factory.getbasetemp()
+    everybodys = own if worker_id == "master" else own.parent
+    with FileLock(everybodys / "steady.lock"):
+        return run_in_peace(everybodys / "steady")

@@ -35,8 +35,10 @@ class Steady:
 
 
 def run_in_peace(folder: Path) -> Steady:
+    """At once where the folder holds that run already."""
     manifest = steady_manifest()
-    return Steady(manifest, run_locally(manifest, folder))
+    done = Trained(folder / "out")
+    return Steady(manifest, done if done.is_whole else run_locally(manifest, folder))
 
 
 def steady_manifest() -> dict[str, Any]:

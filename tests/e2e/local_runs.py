@@ -22,6 +22,10 @@ class Trained:
     folder: Path
 
     @property
+    def is_whole(self) -> bool:
+        return (self.folder / "result.json").exists()
+
+    @property
     def result(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
         return found
@@ -39,7 +43,7 @@ class Trained:
 
 def run_locally(manifest: dict[str, Any], folder: Path, beside: Path | None = None) -> Trained:
     """`gnnpipe run`; files in the folder `beside` (a model of one's own) are laid beside the manifest."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for file in beside.glob("*.py") if beside else ():
         (folder / file.name).write_bytes(file.read_bytes())
     job = folder / "job.json"
