@@ -114,18 +114,18 @@ def ways_share_the_chunks_evenly(spec: JobSpec) -> Iterator[Problem]:
     "spec.parallelism.history.gradients",
     cel=(
         Cel(
-            "self.parallelism.freshGradientFactor == 1.0 || self.parallelism.history.gradients == 'drop'",
-            "parallelism.freshGradientFactor: must be 1 unless parallelism.history.gradients is drop.",
+            "self.parallelism.freshGradientFactor == 1.0 || self.parallelism.history.gradients != 'last'",
+            "parallelism.freshGradientFactor: must be 1 where parallelism.history.gradients is last.",
         ),
     ),
 )
 def gradients_are_made_up_for_once(spec: JobSpec) -> Iterator[Problem]:
     parallelism = spec.parallelism
-    if parallelism.fresh_gradient_factor != 1.0 and parallelism.history.gradients != "drop":
+    if parallelism.fresh_gradient_factor != 1.0 and parallelism.history.gradients == "last":
         yield Problem(
             "spec.parallelism.freshGradientFactor",
-            f"makes up for gradients that are dropped, but spec.parallelism.history.gradients is "
-            f"{parallelism.history.gradients}; use 1, or drop.",
+            "makes up for gradients that are dropped, but spec.parallelism.history.gradients is last; "
+            "use 1, or drop.",
         )
 
 

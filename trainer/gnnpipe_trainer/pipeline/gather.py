@@ -56,6 +56,7 @@ class WeightedSum:
         assert block.edge_weights is not None
         self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
         self.kind: EdgeWeights = block.edge_weights
+        self.keeps_gradients = keeps_gradients(block, history, factor)
         self.matrix = shard.matrix(self.kind, transposed=False)
 
     @cached_property
@@ -66,7 +67,7 @@ class WeightedSum:
 
     @property
     def kept_gradients(self) -> Tensor | None:
-        return self.gradients if self.history.keeps_gradients else None
+        return self.gradients if self.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -104,7 +105,7 @@ class WeightedSum:
         side = self.shard.outward
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
         incoming = leaves.gathered.grad
-        if self.history.keeps_gradients:
+        if self.keeps_gradients:
             matrix = self.shard.matrix(self.kind, transposed=True)
         else:
             matrix = self.freshness.backward_matrix(self.kind)
@@ -172,6 +173,7 @@ class Convolution:
     def __init__(self, block: ConvBlock, shard: Shard, history: History, ways: Ways, factor: float) -> None:
         self.block: ConvBlock = block
         self.shard, self.history, self.ways, self.factor = shard, history, ways, factor
+        self.keeps_gradients = keeps_gradients(block, history, factor)
         self.gradients = torch.zeros(
             shard.inward.rows, block.message_width, dtype=shard.dtype, device=shard.device
         )
@@ -179,7 +181,7 @@ class Convolution:
 
     @property
     def kept_gradients(self) -> Tensor | None:
-        return self.gradients if self.history.keeps_gradients else None
+        return self.gradients if self.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -226,7 +228,7 @@ class Convolution:
         if gradient is None:
             return
         bipartite = self._edges(slot)
-        if slot is None or self.freshness.all_fresh or self.history.keeps_gradients:
+        if slot is None or self.freshness.all_fresh or self.keeps_gradients:
             self.gradients.index_add_(0, bipartite.sources, gradient)
             return
         fresh = self.freshness.fresh_rows(bipartite.slots, slot)
@@ -256,6 +258,13 @@ class Convolution:
             torch.from_numpy(side.slot_of_row[sources]).to(self.shard.device),
             torch.from_numpy(np.stack([place[columns], targets])).to(self.shard.device),
         )
+
+
+def keeps_gradients(block: Block, history: History, factor: float) -> bool:
+    """Plain stacks of layers start to learn late, or not at all, with what they sent back an epoch ago."""
+    if history.spec.gradients == "auto":
+        return block.skips and factor == 1.0
+    return history.spec.gradients == "last"
 
 
 def _plus(gradient: Tensor, more: Tensor | None) -> Tensor:

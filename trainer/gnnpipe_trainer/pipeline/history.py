@@ -31,10 +31,6 @@ class History:
         self._difference: float | Tensor = 0.0
         self._magnitude: float | Tensor = 0.0
 
-    @property
-    def keeps_gradients(self) -> bool:
-        return self.spec.gradients == "last"
-
     def seed(self, exact: Tensor) -> None:
         """Start from exact embeddings [rows, width]."""
         self.live.copy_(exact)
@@ -91,7 +87,7 @@ class WholeGraph(History):
     """The buffer where the whole graph is one slot: everything is fresh, so there is no history to keep."""
 
     def __init__(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(0, width, HistorySpec(mode="previous"), dtype, device)
+        super().__init__(0, width, HistorySpec(mode="previous", gradients="drop"), dtype, device)
         self.rows = rows
 
     def seed(self, exact: Tensor) -> None:
