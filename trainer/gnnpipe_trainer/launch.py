@@ -35,18 +35,11 @@ from gnnpipe_trainer.endings import (
     parent_lives,
     sentence_file,
 )
+from gnnpipe_trainer.rank_environment import ALLOCATOR
 
 SHUTDOWN_SECONDS = 5  # once one rank has failed the others have nothing left to save
 RENDEZVOUS_SECONDS = 24 * 3600  # other pods may wait for their nodes for long; the operator has the deadlines
 LOCK_PATIENCE_SECONDS = 45  # a run that is just stopping may hold the folder so long
-
-
-# Large buffers are kept instead of being mapped anew each time, and lie on huge pages (torch's switch).
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
 
 
 @dataclass(frozen=True)

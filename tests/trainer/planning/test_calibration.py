@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.pipeline.schedule import Work
-from gnnpipe_trainer.planning.calibrate import UNITS, errors, fit
+from gnnpipe_trainer.planning.fitting import (
+    UNITS,
+    Sample,
+    errors,
+    fit,
+    hardware_of,
+    held_up,
+    message_costs,
+    samples_of,
+)
 from gnnpipe_trainer.planning.hardware import CPU, KNOWN, Costs
-from gnnpipe_trainer.planning.samples import REFRESH, STEP, Bench, Sample
+from gnnpipe_trainer.planning.samples import REFRESH, STEP, Bench
 from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import FILE, FORMAT, load_calibration, save_calibration
 
@@ -54,16 +64,60 @@ def test_no_cost_is_negative_however_odd_the_samples() -> None:
 
 
 def test_the_engines_own_actions_are_measured_and_each_has_work(job: Callable[..., GNNPipeJob]) -> None:
-    bench = Bench(job("gcnii", 4, stages=2, chunks=3))
-    samples = bench.samples(bench.measure())
-    assert [s.action for s in samples] == 2 * [*map(str, Work), REFRESH, STEP]
+    bench = Bench(job("sage", 4, stages=2, chunks=3))
+    samples = samples_of([bench.amounts()], [[bench.epoch()], [bench.epoch()]])
+    first, last = [Work.FORWARD, Work.INPUT_GRADIENT, REFRESH, STEP], [*Work, REFRESH, STEP]
+    assert [s.action for s in samples] == [*map(str, first), *map(str, last)]  # the first stage puts no W off
     assert all(s.seconds > 0 for s in samples)
     assert all(s.amounts["multiply"] > 0 for s in samples if s.action in list(Work))
 
 
+def test_fits_are_not_drawn_towards_samples_that_were_quick_by_chance() -> None:
+    noisy = [replace(s, seconds=s.seconds * factor) for s in SAMPLES for factor in (0.7, 1.0, 1.3)]
+    found = fit(noisy)
+    means = [
+        sum(getattr(found, unit) * amount for unit, amount in s.amounts.items()) / s.seconds for s in SAMPLES
+    ]
+    assert means == pytest.approx([1.0] * len(SAMPLES), abs=0.04)
+
+
+def answers(cores: int = 2, crowding: float = 1.2, turns: float = 1.1) -> list[dict[str, Any]]:
+    """Of ranks on a machine with these costs, where all work takes so much longer when others compute too."""
+    amounts = [[{str(i): s.amounts for i, s in enumerate(SAMPLES)}]]
+    together = [[{str(i): s.seconds * crowding for i, s in enumerate(SAMPLES)}]]
+    pipelines = [
+        {"messages": n, "bytes": size, "cores": n * TRUE.message + size * TRUE.byte}
+        for n, size in ((16.0, 2e7), (64.0, 8e6))
+    ]
+    link = {"small": 1e-4 + 2 * TRUE.message, "large": 1e-4 + 2 * TRUE.message + 1e-3, "bytes": 1e6}
+    busy = {"1": 0.1, str(cores): 0.1 * crowding, str(2 * cores): 0.1 * crowding * turns}
+    first = {"baseline": 4e8, "amounts": amounts, "together": together, "busy": busy}
+    others = [
+        {"busy": {crowd: t for crowd, t in busy.items() if rank < int(crowd)}} for rank in range(1, 2 * cores)
+    ]
+    return [first | {"pipelines": pipelines, "link": link}, *others]
+
+
+def test_the_machine_is_found_again_from_what_its_ranks_measured() -> None:
+    found = hardware_of(answers(), cores=2)
+    assert asdict(found.costs) == pytest.approx(asdict(TRUE), rel=1e-6)
+    assert asdict(found.cores) == pytest.approx(asdict(Cores(2, crowding=1.2, turns=1.1)))
+    assert (found.near.bytes_per_second, found.near.latency_seconds) == pytest.approx((1e9, 1e-4))
+
+
+def test_ranks_are_never_thought_to_be_quicker_for_not_being_alone() -> None:
+    assert held_up(answers(crowding=0.9, turns=0.8), cores=2) == (1.0, 1.0)
+
+
+def test_of_several_calibrations_the_medians_count() -> None:
+    several = answers(crowding=1.2) + answers(crowding=1.3) + answers(crowding=5.0)
+    assert held_up(several, cores=2)[0] == pytest.approx(1.3)
+    assert message_costs(several) == pytest.approx((TRUE.message, TRUE.byte))
+
+
 def test_a_calibration_is_kept_and_one_of_another_version_is_not_used(tmp_path: Path) -> None:
     assert load_calibration(tmp_path) is None
-    hardware = replace(CPU, name="here", costs=Costs(*range(1, 14)), cores=Cores(2, 1.3))
+    hardware = replace(CPU, name="here", costs=Costs(*range(1, 14)), cores=Cores(2, 1.3, 1.1))
     save_calibration(hardware, tmp_path)
     assert load_calibration(tmp_path) == hardware
     (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace(f'"format": {FORMAT}', '"format": 0'))

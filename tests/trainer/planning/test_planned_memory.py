@@ -110,8 +110,24 @@ def test_history_and_gradient_buffers_are_counted_exactly(job: Jobs) -> None:
             assert forecast.memory[stage].gradients == sum(cast(Any, g).gradients.nbytes for g in gathers)
 
 
+@pytest.mark.parametrize("kind", ["gcn", "gcnii", "resgcn", "gat"])
+@pytest.mark.parametrize(
+    "parallelism",
+    [{}, {"freshGradientFactor": 2.0}, *({"history": {"gradients": asked}} for asked in ("drop", "last"))],
+    ids=str,
+)
+def test_edges_are_sorted_out_where_the_engine_does(
+    job: Jobs, kind: str, parallelism: dict[str, Any]
+) -> None:
+    planned = job(kind, 4, stages=2, chunks=4, parallelism=parallelism)
+    planner, plan = make_planner(planned, Path()), make_plan(planned)
+    cut = planner.graph.cut(plan.ways, plan.chunks, plan.stages)
+    for stage, work in enumerate(planner.stage_works(plan)):
+        assert bool(work.entries_to_sort_out(cut)) == bool(engine_of(planned, stage).edge_kinds)
+
+
 def test_less_history_and_recomputing_need_less_memory(job: Jobs) -> None:
-    def peak(**parallelism: Any) -> int:
+    def peak(**parallelism: Any) -> float:
         planned = job("gcnii", 8, stages=2, chunks=4, parallelism=parallelism)
         forecast = make_planner(planned, Path()).forecast(make_plan(planned))
         return sum(m.history + m.activations for m in forecast.memory)

@@ -73,6 +73,17 @@ def test_busy_cores_slow_each_other_down_as_far_as_they_share_caches_and_memory(
     crowded = Cores(2, crowding=1.5)
     assert [crowded.rate(busy) for busy in (1, 2)] == [1.0, pytest.approx(1 / 1.5)]
     assert crowded.rate(4) == pytest.approx(crowded.rate(2) / 2)
+
+
+def test_ranks_that_take_turns_on_a_core_lose_more_than_the_others_share() -> None:
+    cores = Cores(2, crowding=1.5, turns=1.2)
+    assert cores.rate(2) == Cores(2, crowding=1.5).rate(2)
+    assert cores.rate(4) == pytest.approx(cores.rate(2) / 2 / 1.2)
+    assert cores.rate(3) == pytest.approx(cores.rate(2) * 2 / 3 / 1.1)
+    assert cores.rate(8) == pytest.approx(cores.rate(4) / 2)
+
+
+def test_a_device_for_every_rank_is_never_crowded() -> None:
     assert [Cores().rate(busy) for busy in (1, 100)] == [1.0, 1.0]
 
 

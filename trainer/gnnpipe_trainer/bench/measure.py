@@ -26,21 +26,15 @@ from gnnpipe_trainer.bench.modes import Mode
 from gnnpipe_trainer.bench.plain import edge_index_of, tensor_of
 from gnnpipe_trainer.endings import PARENT
 from gnnpipe_trainer.graph.cache import chunked_graph
-from gnnpipe_trainer.launch import ALLOCATOR, Place
+from gnnpipe_trainer.launch import Place
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.layers import conv_widths
 from gnnpipe_trainer.models.plain import plain_network
+from gnnpipe_trainer.rank_environment import ONE_THREAD
 from gnnpipe_trainer.report import KINDS
 
 MASTER_PORT = 29500  # in a namespace of the benchmark's own, where nobody else is
 POLL_SECONDS = 0.1
-
-# One thread per rank, and the allocator as ranks have it, for the compared programs too.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    **ALLOCATOR,
-}
 
 
 class RunFailed(RuntimeError):
@@ -144,7 +138,7 @@ def _run_together(commands: list[list[str]], environments: list[dict[str, str]],
     try:
         with log.open("ab") as stream:
             for command, extra in zip(commands, environments, strict=True):
-                environment = {**os.environ, **ENVIRONMENT, **extra, PARENT: str(os.getpid())}
+                environment = {**os.environ, **ONE_THREAD, **extra, PARENT: str(os.getpid())}
                 process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
                 processes.append(process)
         while any(process.poll() is None for process in processes):

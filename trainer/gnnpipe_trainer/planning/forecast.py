@@ -80,7 +80,7 @@ class Planner:
 
     def forecast(self, plan: Plan) -> Forecast:
         cut = self.graph.cut(plan.ways, plan.chunks, plan.stages)
-        works = self._stage_works(plan)
+        works = self.stage_works(plan)
         wire = wire_bytes(self.job)
         stages = [dict(stage_seconds(work, cut, self.hardware, wire)) for work in works]
         sizes = self._message_bytes(plan, cut, wire)
@@ -135,21 +135,13 @@ class Planner:
             found.append(alike[kind])
         return found
 
-    def _stage_works(self, plan: Plan) -> list[StageWork]:
+    def stage_works(self, plan: Plan) -> list[StageWork]:
         return [
             self._work(plan.first_layer(stage), layers) for stage, layers in enumerate(plan.layers_per_stage)
         ]
 
     def _work(self, first: int, layers: int) -> StageWork:
-        parallelism = self.job.spec.parallelism
-        return StageWork(
-            self.shape,
-            first,
-            layers,
-            parallelism.history.mode,
-            parallelism.split_backward,
-            parallelism.recompute,
-        )
+        return StageWork(self.shape, first, layers, self.job.spec.parallelism)
 
     def _message_bytes(self, plan: Plan, cut: Cut, wire: int) -> list[list[float]]:
         """[border][position], of the fullest way"""

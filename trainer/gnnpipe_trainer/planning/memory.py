@@ -8,7 +8,7 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
-from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
+from gnnpipe_trainer.planning.shape import BlockShape, ModelShape, keeps_gradients
 from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
 
 RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
@@ -84,7 +84,7 @@ class _Rank:
             graph=self._graph(),
             features=self._features(),
             history=self._history_copies * self.rows * width * self.item,
-            gradients=self.rows * width * self.item,
+            gradients=self.rows * self._gradient_width * self.item,
             activations=self._activations(),
             buffers=self._buffers(),
             weights=(4 * shape.parameters(first, count) + everything) * self.item,  # gradient, Adam, the best
@@ -121,6 +121,13 @@ class _Rank:
     @property
     def entries(self) -> float:
         return float(self.cut.entries[self.way].sum())
+
+    @property
+    def _gradient_width(self) -> int:
+        """Columns of the buffers that gradients are summed from: a whole graph's are used as they come."""
+        whole = self.cut.slots == 1 and self.plan.ways == 1
+        kept = [b for b in self.blocks if not b.constant and (b.edges == "conv" or not whole)]
+        return sum(block.message_width for block in kept)
 
     @property
     def _history_copies(self) -> int:
@@ -164,9 +171,11 @@ class _Rank:
         matrix = (self.entries + self.own) * (INDEX_BYTES + self.item)
         halves = 2 if self.plan.ways > 1 else 1  # own rows and halo rows also apart
         total = 0.0
-        if any(block.edges != "conv" and not block.constant for block in self.blocks):
+        summed = [block for block in self.blocks if block.edges != "conv" and not block.constant]
+        if summed:
             total += matrix * (1 + halves)
-            if self.cut.slots > 1:
+            sorts_out = any(not keeps_gradients(block, self.job.spec.parallelism) for block in summed)
+            if self.cut.slots > 1 and sorts_out:
                 total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
         # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
         convs = sum(block.edges == "conv" for block in self.blocks)

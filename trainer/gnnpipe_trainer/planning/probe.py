@@ -1,112 +1,95 @@
 """What a calibration measures, run by ranks that are processes of their own, as in training.
 
-`python -m gnnpipe_trainer.planning.probe RANK RANKS PORT OUT`. All ranks compute at the same time, because that is
-what a pipeline does to a machine; then the first computes alone, which tells how much they hold each other up; then
-two of them talk through the engine's own channels.
+`python -m gnnpipe_trainer.planning.probe CORES PORT FOLDER`. This process is the first rank and forks the others: two
+for each core. As many ranks as there are cores time all small jobs at once, because that is what a pipeline does to a
+machine. Then one job is timed by one rank, by one for each core, and by two for each core, which tells how ranks hold
+each other up. Then two ranks run small pipelines and talk.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 import gnnpipe_trainer.train  # noqa: F401  what every rank has loaded
+from gnnpipe_trainer.endings import die_with_parent
 from gnnpipe_trainer.peak import peak_resident_bytes
-from gnnpipe_trainer.pipeline.wire import Channel, Traffic
-from gnnpipe_trainer.planning.samples import RUNS, Bench, Timings
+from gnnpipe_trainer.planning.fitting import Answer, Timings, typical
+from gnnpipe_trainer.planning.samples import CROWDED_RUN, RUNS, TALKING_RUNS, Bench
+from gnnpipe_trainer.planning.talk import talk
 
-SMALL, LARGE = 64, 250_000  # numbers in a message; a chunk's activations are about a megabyte
-MESSAGES = 20
-ROUNDS = 3  # of computing alone and together
-ALONE_RUN = 0
+ROUNDS = 3  # in turns, so that all jobs see the same paces of the machine
 
 
 def main() -> int:
-    rank, ranks, port = map(int, sys.argv[1:4])
+    cores, port = map(int, sys.argv[1:3])
+    folder = Path(sys.argv[3])
     torch.set_num_threads(1)
+    _load_optimizer()
+    ranks = 2 * cores
+    rank = _fork(ranks)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    baseline = peak_resident_bytes()
-    benches = [Bench(run) for run in RUNS]
-    found: dict[str, Any] = {"together": [_together(bench) for bench in benches]}
-    found |= _crowding(rank, benches[ALONE_RUN]) | _link(rank)
-    if rank == 0:
-        found["baseline"] = baseline
+    found = _measure(rank, cores, ranks)
     dist.barrier()
     dist.destroy_process_group()
-    Path(sys.argv[4]).write_text(json.dumps(found))
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
+    if rank > 0:
+        os._exit(0)
     return 0
 
 
-def _together(bench: Bench) -> Timings:
+def _fork(ranks: int) -> int:
+    """The rank of this process from here on: what all have loaded is loaded once."""
+    for rank in range(1, ranks):
+        if os.fork() == 0:
+            die_with_parent(signal.SIGKILL)
+            return rank
+    return 0
+
+
+def _load_optimizer() -> None:
+    """Its first step loads a part of torch that every training rank holds."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    torch.optim.Adam([weight]).step()
+
+
+def _measure(rank: int, cores: int, ranks: int) -> Answer:
+    found: Answer = {"baseline": peak_resident_bytes()} if rank == 0 else {}
+    computes = rank < max(2, cores)
+    benches = {run: Bench(run) for run in (RUNS if computes else [CROWDED_RUN])}
+    for bench in benches.values():
+        bench.epoch()
     dist.barrier()
-    return bench.measure()
+    if computes:
+        rounds = [[benches[run].epoch() for run in RUNS] for _ in range(ROUNDS)]
+        found["together"] = [typical(epochs) for epochs in zip(*rounds, strict=True)]
+    found["busy"] = _crowding(rank, {1, cores, ranks}, benches[CROWDED_RUN])
+    found |= {"amounts": [benches[run].amounts() for run in RUNS]} if rank == 0 else {}
+    return found | talk(rank, [benches[run] for run in TALKING_RUNS] if rank < 2 else [])
 
 
-def _crowding(rank: int, bench: Bench) -> dict[str, dict[str, float]]:
-    """What the same work takes while all ranks compute and while only the first does, in turns.
-
-    By the clock as well: where a machine is rented, all its cores together may get less than each of them alone.
-    """
-    taken: dict[str, list[tuple[float, float]]] = {"crowded": [], "alone": []}
+def _crowding(rank: int, crowds: set[int], bench: Bench) -> dict[str, float]:
+    """Processor time of the same work while so many ranks do it, in turns."""
+    taken: dict[int, list[float]] = {crowd: [] for crowd in sorted(crowds) if rank < crowd}
     for _ in range(ROUNDS):
-        for how, times in taken.items():
+        for crowd in sorted(crowds):
             dist.barrier()
-            if rank == 0 or how == "crowded":
-                start = time.perf_counter()
-                busy = _total(bench.measure())
-                times.append((busy, time.perf_counter() - start))
+            if rank < crowd:
+                taken[crowd].append(_total(bench.epoch()))
     dist.barrier()
-    return {
-        how: {
-            "cores": statistics.median(busy for busy, _ in times),
-            "clock": statistics.median(clock for _, clock in times),
-        }
-        for how, times in taken.items()
-        if times and rank == 0
-    }
+    return {str(crowd): statistics.median(times) for crowd, times in taken.items()}
 
 
 def _total(timings: Timings) -> float:
     return sum(seconds for stage in timings for seconds in stage.values())
-
-
-def _link(rank: int) -> dict[str, Any]:
-    """Seconds one way, and of this rank's cores for each end of a message: of a small one and of a large one."""
-    groups = [dist.new_group([0, 1]) for _ in range(2)]
-    if rank > 1:
-        return {}
-    inward, outward = (
-        Channel(1 - rank, group, Traffic(), torch.float32, torch.device("cpu"))
-        for group in (groups if rank else groups[::-1])
-    )
-    small, large = (_ping_pong(rank, inward, outward, numbers) for numbers in (SMALL, LARGE))
-    return {"small": small, "large": large, "bytes": 4 * (LARGE - SMALL)}
-
-
-def _ping_pong(rank: int, inward: Channel, outward: Channel, numbers: int) -> dict[str, float]:
-    message = (torch.zeros(numbers, 1),)
-    taken = []
-    busy = time.process_time()
-    for _ in range(MESSAGES):
-        start = time.perf_counter()
-        inward.post(numbers)
-        if rank == 0:
-            outward.send(message)
-            inward.receive(numbers, (1,), torch.float32)
-        else:
-            inward.receive(numbers, (1,), torch.float32)
-            outward.send(message)
-        taken.append((time.perf_counter() - start) / 2)
-    outward.flush()
-    cores = (time.process_time() - busy) / (2 * MESSAGES)
-    return {"oneWay": statistics.median(taken), "cores": cores}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 from scipy.optimize import nnls
 
+from gnnpipe_api.job import HistorySpec, ParallelismSpec
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import Plan, cut_layers
 from gnnpipe_trainer.planning import published
@@ -28,6 +29,10 @@ GIB = 1 << 30
 GBIT = 1e9 / 8
 GPUS = 8
 CHUNKS_PER_GPU = 4
+AS_PUBLISHED = ParallelismSpec(
+    split_backward=False,
+    history=HistorySpec(mode="previous", gradients="last"),  # back along every edge
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def paper_planner(kind: str, graph: PaperGraph, layers: int, hardware: Hardware)
         "spec": {
             "graph": {"source": "synthetic"},
             "model": {"kind": kind, "layers": layers, "hidden": graph.hidden},
-            "parallelism": {"splitBackward": False, "history": {"mode": "previous"}},
+            "parallelism": AS_PUBLISHED.model_dump(by_alias=True, exclude_unset=True),
         },
     }
     return Planner(parse_job(manifest), paper_shape(kind, graph, layers), graph, hardware)
@@ -208,7 +213,7 @@ def _fitted(costs: Costs) -> Costs:
     rows, took = [], []
     for graph, layers, slots, seconds in one_gpu_cells():
         cut = graph.cut(1, slots, stages=2)
-        work = StageWork(paper_shape("gcn", graph, layers), 0, layers, "previous", split_backward=False)
+        work = StageWork(paper_shape("gcn", graph, layers), 0, layers, AS_PUBLISHED)
         totals: dict[str, float] = {}
         for amounts in work.amounts(cut).values():
             for unit, amount in amounts.items():

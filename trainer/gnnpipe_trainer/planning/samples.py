@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,18 +21,18 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.freshness import Freshness
-from gnnpipe_trainer.pipeline.schedule import Work
+from gnnpipe_trainer.pipeline.schedule import Work, slot_order
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
 from gnnpipe_trainer.planning.cut import count_cut
+from gnnpipe_trainer.planning.fitting import Amounts, Timings
 from gnnpipe_trainer.planning.forecast import UPDATE_PASSES
 from gnnpipe_trainer.planning.shape import built_in_shape
 from gnnpipe_trainer.planning.work import StageWork
+from gnnpipe_trainer.staleness.figures import StalenessProbe
 from gnnpipe_trainer.train import make_optimizer
 
-EPOCHS = 4  # the first warms up; the median of the others counts, as it does for the epochs that are forecast
 REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I and W
-Timings = list[dict[str, float]]  # by stage: seconds of all slots, by action
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Run:
     vertices: int
     degree: float
     layers: int = 4
+    stages: int = 2
 
     def job(self) -> GNNPipeJob:
         graph = {
@@ -64,47 +64,44 @@ class Run:
                 "spec": {
                     "graph": graph,
                     "model": model,
-                    "parallelism": {"stages": 2, "chunks": self.chunks},
+                    "parallelism": {"stages": self.stages, "chunks": self.chunks},
                 },
             }
         )
 
 
+CROWDED_RUN = Run("resgcn", 64, 0.5, 8, 6_000, 12)  # which tells how ranks hold each other up
+TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
+    Run("gcnii", 64, 0.5, 8, 12_000, 30),
+    Run("gcnii", 64, 0.0, 32, 8_000, 20),
+]
 RUNS = [
-    Run("gcnii", 64, 0.5, 4, 12_000, 20),
-    Run("gcnii", 64, 0.0, 32, 12_000, 20),
-    Run("gcnii", 128, 0.0, 4, 6_000, 8),
+    CROWDED_RUN,
+    *TALKING_RUNS,
     Run("gcn", 32, 0.0, 8, 6_000, 60),
     Run("gcn", 64, 0.0, 4, 3_000, 120),
-    Run("gcn", 256, 0.0, 4, 3_000, 10),
-    Run("resgcn", 64, 0.5, 8, 12_000, 12),
+    Run("gcn", 256, 0.0, 4, 2_000, 10),
     Run("resgcn", 128, 0.3, 4, 6_000, 10),
-    Run("sage", 64, 0.0, 16, 12_000, 30),
+    Run("sage", 64, 0.0, 16, 8_000, 30),
     Run("gat", 32, 0.0, 4, 2_000, 10, layers=2),
+    Run("gcnii", 64, 0.5, 1, 12_000, 10, stages=1),  # a single slot is taken without history
+    Run("resgcn", 96, 0.3, 1, 8_000, 30, layers=3, stages=1),
 ]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An action as it was measured."""
-
-    action: str
-    amounts: dict[str, float]
-    seconds: float
-
-
 class Bench:
-    """A two-stage job in this process, each stage run alone: it is given all it would receive."""
+    """A job in this process, each stage run alone as the engine runs it: it is given all it would receive."""
 
     def __init__(self, run: Run | GNNPipeJob) -> None:
         self.job = run.job() if isinstance(run, Run) else run
         self.plan = make_plan(self.job)
+        self._epochs = 0
 
     @cached_property
     def graph(self) -> ChunkedGraph:
         return cut(load_graph(self.job.spec.graph, Path()), self.plan.ways, self.plan.chunks)
 
-    def amounts(self) -> list[dict[str, dict[str, float]]]:
+    def amounts(self) -> Amounts:
         """By stage and action: units of work of all slots."""
         graph, plan = self.graph, self.plan
         chunk_of = np.repeat(np.arange(graph.num_chunks), np.diff(graph.bounds))
@@ -114,7 +111,7 @@ class Bench:
         found = []
         for stage, layers in enumerate(plan.layers_per_stage):
             first = plan.first_layer(stage)
-            work = StageWork(shape, first, layers, self.job.spec.parallelism.history.mode)
+            work = StageWork(shape, first, layers, self.job.spec.parallelism)
             actions = {
                 str(kind): {unit: float(amount.sum()) for unit, amount in amounts.items()}
                 for kind, amounts in work.amounts(counted).items()
@@ -124,36 +121,22 @@ class Bench:
             found.append(actions)
         return found
 
-    def samples(self, timings: Timings) -> list[Sample]:
-        return [
-            Sample(action, amounts, taken[action])
-            for stage, taken in zip(self.amounts(), timings, strict=True)
-            for action, amounts in stage.items()
-            if any(amounts.values())
-        ]
-
-    def measure(self) -> Timings:
-        """Of all slots together."""
-        stages = []
-        for engine in self._engines:
-            optimizer = self._optimizer(engine)
-            stages.append([_time_epoch(engine, optimizer, epoch) for epoch in range(EPOCHS)][1:])
-        return typical([list(epoch) for epoch in zip(*stages, strict=True)])
+    def epoch(self) -> Timings:
+        """One epoch of every stage, all slots together; the first one of all is slower, for it warms up."""
+        self._epochs += 1
+        return [_time_epoch(*stage, self._epochs) for stage in self._stages]
 
     @cached_property
-    def _engines(self) -> list[Engine]:
+    def _stages(self) -> list[tuple[Engine, StalenessProbe, torch.optim.Optimizer]]:
         nobody = Groups(*[cast(Any, None)] * 4)  # nothing is sent
-        engines = []
+        stages = []
         for stage in range(self.plan.stages):
             model = build_model(self.job.spec.model, self.graph.num_features, self.graph.num_classes)
             topology = Topology(self.plan.stages, self.plan.ways, stage * self.plan.ways)
-            engines.append(
-                Engine(self.job, self.plan, self.graph, model, topology, nobody, torch.device("cpu"))
-            )
-        return engines
-
-    def _optimizer(self, engine: Engine) -> torch.optim.Optimizer:
-        return make_optimizer(self.job.spec.training, engine.parameters)
+            engine = Engine(self.job, self.plan, self.graph, model, topology, nobody, torch.device("cpu"))
+            optimizer = make_optimizer(self.job.spec.training, engine.parameters)
+            stages.append((engine, StalenessProbe(engine), optimizer))
+        return stages
 
 
 class _Stopwatch:
@@ -169,17 +152,12 @@ class _Stopwatch:
         return result
 
 
-def typical(passes: Sequence[Timings]) -> Timings:
-    """Of each action the median. Not the least: of many short actions it would be less than any epoch ever takes."""
-    return [
-        {action: statistics.median(t[action] for t in taken) for action in taken[0]}
-        for taken in zip(*passes, strict=True)
-    ]
-
-
-def _time_epoch(engine: Engine, optimizer: torch.optim.Optimizer, epoch: int) -> dict[str, float]:
+def _time_epoch(
+    engine: Engine, probe: StalenessProbe, optimizer: torch.optim.Optimizer, epoch: int
+) -> dict[str, float]:
     watch = _Stopwatch()
-    order = list(range(engine.slots))
+    order = slot_order(engine.slots, engine.job.spec.training.seed, epoch, shuffle=True)
+    slots: list[int | None] = [None] if engine.slots == 1 else list(order)
 
     def begin() -> Freshness:
         freshness = Freshness(engine.shard, order)
@@ -188,21 +166,26 @@ def _time_epoch(engine: Engine, optimizer: torch.optim.Optimizer, epoch: int) ->
 
     def end() -> None:
         engine.stage.end_epoch()
+        probe.take(epoch)
         optimizer.step()
         optimizer.zero_grad()
 
     freshness = watch.time(STEP, begin)
     watch.time(REFRESH, lambda: freshness.prepare(engine.edge_kinds))
-    outputs: dict[int, tuple[torch.Tensor, ...]] = {}
-    for slot in order:
+    outputs: dict[int | None, tuple[torch.Tensor, ...]] = {}
+    for slot in slots:
         rows = engine.shard.inward.rows_of(slot)
         received = tuple(torch.randn(rows.stop - rows.start, width) for width in engine._border_widths_in)
         outputs[slot] = watch.time(Work.FORWARD, partial(engine.stage.forward, slot, received))
-    for slot in reversed(order):
+    for slot in reversed(slots):
         gradients = tuple(torch.ones_like(tensor) for tensor in outputs.pop(slot))
+        backward = partial(engine.stage.backward, slot, gradients)
+        if not engine.puts_off_weights:
+            watch.time(Work.INPUT_GRADIENT, backward)
+            continue
         queue = WeightGradientQueue()
         with defer_weight_gradients(queue):
-            watch.time(Work.INPUT_GRADIENT, partial(engine.stage.backward, slot, gradients))
+            watch.time(Work.INPUT_GRADIENT, backward)
         watch.time(Work.WEIGHT_GRADIENT, queue.run)
     watch.time(STEP, end)
     return watch.seconds

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gnnpipe_api.job import ParallelismSpec
 from gnnpipe_api.spec_model import ModelSpec
 
 Edges = Literal["sym", "mean", "sum", "conv"]
@@ -23,13 +24,15 @@ class BlockShape:
     parameters: int
     multiplies: int  # multiply-adds of the dense layers
     dropped: int = 0  # columns that dropout draws random numbers for
-    passes: int = 0  # columns of element-wise results, all operations together
+    passes: int = 0  # columns of element-wise results of a forward pass, all operations together
+    more_back: int = 0  # columns of element-wise results that a backward pass has beyond those
     calls: float = 0.0  # element-wise operations, which cost something each however few the vertices
     saved: int = 0  # columns kept from forward to backward
     straight: int = 0  # columns that dense layers take straight from the aggregation
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
     constant: bool = False  # sums raw features: computed once, never sent
+    skips: bool = False  # part of the state goes past the aggregation
 
     @property
     def border_width(self) -> int:
@@ -188,8 +191,10 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             parameters=hidden * hidden,
             multiplies=hidden * hidden,
             dropped=hidden * drops,
-            passes=2 * hidden + hidden * drops,
+            passes=3 * hidden + hidden * drops,
+            more_back=2 * hidden,  # two gradients of the blend with h0, and h0's is added up over the blocks
             saved=3 * hidden + 2 * hidden * drops,
+            skips=True,
         )
         for i in range(layers)
     )
@@ -216,6 +221,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
             straight=2 * hidden,
             edges="mean",
+            skips=True,
         )
         for i in range(model.layers)
     )
@@ -258,11 +264,18 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",
                 constant=constant,
+                skips=block.skips,
             )
         )
     encoder = EndShape(_count(model.encoder), _multiplies(model.encoder))
     decoder = EndShape(_count(model.decoder), _multiplies(model.decoder))
     return ModelShape(features, classes, tuple(blocks), encoder, decoder)
+
+
+def keeps_gradients(block: BlockShape, parallelism: ParallelismSpec) -> bool:
+    """Whether rows read from history get the gradient of the epoch before, as pipeline/gather.py has it."""
+    asked = parallelism.history.gradients
+    return block.skips and parallelism.fresh_gradient_factor == 1 if asked == "auto" else asked == "last"
 
 
 def _count(module: Any) -> int:

@@ -20,13 +20,18 @@ class Cores:
 
     count: int | None = None  # None: a device for every rank
     crowding: float = 1.0  # how much slower a rank is when all cores are busy: they share caches and memory
+    turns: float = (
+        1.0  # and beyond its share of a core when two ranks take turns on each: caches are cold again
+    )
 
     def rate(self, busy: int) -> float:
         """1: as quick as alone."""
         if self.count is None or busy <= 1:
             return 1.0
         filled = (min(busy, self.count) - 1) / max(1, self.count - 1)
-        return min(1.0, self.count / busy) / (1 + (self.crowding - 1) * filled)
+        crowded = min(1.0, (busy - self.count) / self.count) if busy > self.count else 0.0
+        slower = (1 + (self.crowding - 1) * filled) * (1 + (self.turns - 1) * crowded)
+        return min(1.0, self.count / busy) / slower
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnpipe_api.job import ParallelismSpec
 from gnnpipe_trainer.pipeline.schedule import Work
 from gnnpipe_trainer.planning.cut import Counts, Cut
 from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
-from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape
+from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape, keeps_gradients
 
 Amounts = dict[
     str, Counts
 ]  # by field of Costs: units of work [ways, slots]; column p is the slot at position p
 
-# Columns read or written per column of a message when a slot's rows are pushed into history.
-PUSH_PASSES = {"ema": 2.5, "frozen": 2.5, "previous": 1.5, "shift": 3.5}
+# Element-wise results per column of a message: when a slot's rows are pushed into history, and of the sum itself.
+PUSH_PASSES = {"ema": 2, "frozen": 2, "previous": 1, "shift": 3}
+SUM_PASSES = 1
 
 CALL = 0.25  # of a block's fixed cost, for each element-wise operation
 SORT_HALVES = 2.0  # with several ways what is fresh is also sorted into own and halo columns
@@ -30,9 +32,7 @@ class StageWork:
     shape: ModelShape
     first: int
     count: int
-    history_mode: str = "ema"
-    split_backward: bool = True
-    recompute: bool = False
+    parallelism: ParallelismSpec
 
     @property
     def blocks(self) -> tuple[BlockShape, ...]:
@@ -47,32 +47,41 @@ class StageWork:
     def _steps(self) -> float:
         """Blocks, as far as their fixed cost goes: it grows with the operations that are called for each.
 
-        A constant sum is read, not computed; the loss costs a block too.
+        A constant sum is read, not computed; encoder and loss cost a part of a block too.
         """
-        light = sum(block.constant for block in self.blocks) + (self.first == 0)
         calls = CALL * sum(block.calls for block in self.blocks)
-        return self.count + calls - 0.5 * light + (self.first + self.count == len(self.shape.blocks))
+        encodes = self.first == 0 and self.shape.encoder.parameters > 0
+        constant = sum(block.constant for block in self.blocks)
+        loses = self.first + self.count == len(self.shape.blocks)
+        return self.count + calls + 0.5 * encodes - 0.5 * constant + 0.75 * loses
 
     def amounts(self, cut: Cut) -> dict[Work, Amounts]:
         """Units of work of every slot, by action."""
         forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
-        if self.recompute:
+        if self.parallelism.recompute:
             for unit in ("multiply", "row", "random", "conv"):
                 backward[unit] = backward[unit] + forward[unit]
-        if not self.split_backward:
+        if not self.parallelism.split_backward:
             return {Work.FORWARD: forward, Work.INPUT_GRADIENT: _joined(backward, weights)}
+        if self.first == 0:  # nobody waits for its input gradients: the engine does both at once
+            backward, weights = _joined(backward, weights), _none(cut)
         return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward, Work.WEIGHT_GRADIENT: weights}
 
     def entries_to_sort_out(self, cut: Cut) -> float:
         """Edges of the fullest way that each epoch tells fresh from stale, once for all blocks and slots."""
-        if cut.slots == 1 or all(block.edges == "conv" or block.constant for block in self.blocks):
+        if cut.slots == 1 or not any(self._sorts_out(block) for block in self.blocks):
             return 0.0
         halves = SORT_HALVES if cut.ways > 1 else 1.0
         return float(cut.out_entries.sum(axis=1).max()) * halves
 
+    def _sorts_out(self, block: BlockShape) -> bool:
+        """Whether stale edges carry nothing back, so that they are left out of the sum of gradients."""
+        summed = block.edges != "conv" and not block.constant
+        return summed and not keeps_gradients(block, self.parallelism)
+
     def _forward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
-        push = PUSH_PASSES[self.history_mode] if cut.slots > 1 else 0.5
+        push = PUSH_PASSES[self.parallelism.history.mode] if cut.slots > 1 else 0
         for block in self.blocks:
             width = block.message_width
             amounts["multiply"] += cut.rows * block.multiplies
@@ -80,7 +89,7 @@ class StageWork:
             amounts["random"] += cut.rows * block.dropped
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
-                amounts["row"] += cut.rows * push * width
+                amounts["row"] += cut.rows * (push + SUM_PASSES) * width
                 amounts[_unit(block)] += _entries(block, cut) * width
         for end in self.ends:
             amounts["multiply"] += cut.rows * end.multiplies
@@ -98,10 +107,14 @@ class StageWork:
             multiplies = 0 if raw_features else block.multiplies
             amounts["multiply"] += cut.rows * multiplies
             amounts["dense"] += cut.rows * _dense_columns(multiplies)
-            amounts["row"] += cut.rows * block.passes
+            amounts["row"] += cut.rows * (block.passes + block.more_back)
             if not block.constant:
-                amounts["row"] += cut.rows * 2 * block.message_width
-                entries = _entries(block, cut) if block.edges == "conv" else fresh
+                # What the sum's gradient is added to, or copied into where other slots will read it.
+                taken = 1 if block.straight or cut.slots > 1 else 0
+                amounts["row"] += cut.rows * (taken + SUM_PASSES) * block.message_width
+                entries = fresh if self._sorts_out(block) else cut.out_entries
+                if block.edges == "conv":
+                    entries = _entries(block, cut)
                 amounts[_unit(block)] += entries * block.message_width
         for end in self.ends:
             multiplies = 0 if end is self.shape.encoder else end.multiplies

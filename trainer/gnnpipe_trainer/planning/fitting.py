@@ -1,0 +1,125 @@
+"""From what a calibration measured to the machine that explains it.
+
+What an action took is a sum of amounts (work.py) times costs (hardware.py): those that explain all measured actions
+best, none of them negative, are the machine's. Pure arithmetic: the ranks of probe.py have done the measuring.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from gnnpipe_trainer.planning.hardware import CPU, Costs, Hardware, Link
+from gnnpipe_trainer.planning.simulate import Cores
+
+MEGA = 1e6
+PASSES = 3
+FARTHEST = 3.0  # a sample that is explained by so much less than it took counts no more for that
+UNITS = [field.name for field in fields(Costs) if field.name not in ("message", "byte")]
+Timings = list[dict[str, float]]  # by stage: seconds of all slots, by action
+Amounts = list[dict[str, dict[str, float]]]  # by stage and action: units of work of all slots
+Answer = dict[str, Any]  # of one rank
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An action as it was measured."""
+
+    action: str
+    amounts: dict[str, float]
+    seconds: float
+
+
+def hardware_of(ranks: list[Answer], cores: int, amounts: list[Amounts] | None = None) -> Hardware:
+    """By the ranks of one calibration or of several; `amounts` by run, if work is now counted otherwise than then."""
+    first = [rank for rank in ranks if "baseline" in rank]
+    crowding, turns = held_up(ranks, cores)
+    message, byte = message_costs(ranks)
+
+    def middle(value: Callable[[Answer], float]) -> float:
+        return statistics.median(map(value, first))
+
+    travel = middle(lambda rank: (rank["link"]["large"] - rank["link"]["small"]) / rank["link"]["bytes"])
+    latency = max(1e-6, middle(lambda rank: rank["link"]["small"]) - 2 * message)
+    link = Link(1 / max(1e-15, travel), latency)
+    found = samples_of(
+        amounts or first[-1]["amounts"], [rank["together"] for rank in ranks if "together" in rank]
+    )
+    return Hardware(
+        f"this machine ({cores} cores)",
+        fit([Sample(s.action, s.amounts, s.seconds / crowding) for s in found], message, byte),
+        memory_bytes=None,
+        baseline_bytes=middle(lambda rank: rank["baseline"]),
+        near=link,
+        far=link,
+        ranks_per_machine=CPU.ranks_per_machine,
+        cores=Cores(cores, crowding, turns),
+    )
+
+
+def held_up(ranks: list[Answer], cores: int) -> tuple[float, float]:
+    """How much longer the same work takes when all cores are busy, and again when two ranks share each of them."""
+
+    def middle(crowd: int) -> float:
+        taken = (rank["busy"][str(crowd)] for rank in ranks if str(crowd) in rank["busy"])
+        return float(statistics.median(taken))
+
+    return max(1.0, middle(cores) / middle(1)), max(1.0, middle(2 * cores) / middle(cores))
+
+
+def message_costs(ranks: list[Answer]) -> tuple[float, float]:
+    """Of a core, for each end of a message and for each of its bytes: what explains the small pipelines best."""
+    ends = [pipeline for rank in ranks for pipeline in rank.get("pipelines", [])]
+    rows = np.array([[end["messages"], end["bytes"] / MEGA] for end in ends])
+    (message, megabyte), _ = nnls(rows, np.array([end["cores"] for end in ends]))
+    return float(message), float(megabyte) / MEGA
+
+
+def samples_of(amounts: list[Amounts], measured: Sequence[list[Timings]]) -> list[Sample]:
+    """The actions of all runs, each with the median of what ranks measured."""
+    return [
+        Sample(action, units, taken[action])
+        for run, timings in zip(amounts, zip(*measured, strict=True), strict=True)
+        for stage, taken in zip(run, typical(timings), strict=True)
+        for action, units in stage.items()
+        if any(units.values())
+    ]
+
+
+def typical(passes: Sequence[Timings]) -> Timings:
+    """Of each action the median. Not the least: of many short actions it would be less than any epoch ever takes."""
+    return [
+        {action: statistics.median(t[action] for t in taken) for action in taken[0]}
+        for taken in zip(*passes, strict=True)
+    ]
+
+
+def fit(samples: list[Sample], message: float = 0.0, byte: float = 0.0) -> Costs:
+    """The costs that explain the samples best. Long ones count more than short ones: an epoch is their sum.
+
+    Weighed by what they should take, not by what they took: else those that were quick by chance would count more.
+    """
+    rows = np.array([[sample.amounts.get(unit, 0.0) for unit in UNITS] for sample in samples])
+    took = np.array([sample.seconds for sample in samples])
+    scale = rows.max(axis=0)
+    scale[scale == 0] = 1.0
+    expected = took
+    for _ in range(PASSES):
+        weight = 1 / np.sqrt(expected)
+        found, _residual = nnls(rows / scale * weight[:, None], took * weight)
+        expected = np.maximum(rows / scale @ found, took / FARTHEST)
+    return Costs(**dict(zip(UNITS, map(float, found / scale), strict=True)), message=message, byte=byte)
+
+
+def errors(samples: list[Sample], costs: Costs) -> list[float]:
+    """Relative error of each sample under these costs."""
+    values = asdict(costs)
+    return [
+        sum(values[unit] * amount for unit, amount in sample.amounts.items()) / sample.seconds - 1
+        for sample in samples
+    ]
