@@ -36,6 +36,7 @@ class ObservedPod:
     generation: int = 1  # of the job whose spec it was made from
     deletion_deadline: datetime | None = None  # when its grace period ends; None: nobody deletes it
     exit_code: int | None = None
+    at_rest: bool = False  # its kubelet tells of its containers, and none of them runs
     finished_at: datetime | None = None
     reason: str = ""  # Evicted, NodeLost, OOMKilled, ImagePullBackOff, ...
     message: str = ""
@@ -72,7 +73,7 @@ class ObservedPod:
     def over(self) -> bool:
         """Nothing of it runs any more. The phase alone does not say so: older kubelets call a pod that they evict
         Failed before they stop it. The object itself may stay for a while, until the kubelet has cleared up."""
-        return self.phase in ("Succeeded", "Failed") and self.exit_code is not None
+        return self.phase in ("Succeeded", "Failed") and self.at_rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ def observe_pod(raw: Raw) -> ObservedPod:
         generation=int((meta.get("annotations") or {}).get(ANNOTATION_GENERATION, 1)),
         deletion_deadline=parse_time(deletion) if deletion else None,
         exit_code=terminated.get("exitCode"),
+        at_rest=_at_rest(status),
         finished_at=parse_time(finished) if finished else None,
         reason=status.get("reason") or terminated.get("reason") or waiting.get("reason") or "",
         message=status.get("message") or terminated.get("message") or waiting.get("message") or "",
@@ -180,6 +182,11 @@ def _worker_state(status: Raw) -> tuple[Raw, Raw]:
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             return {}, waiting
     return {}, {}
+
+
+def _at_rest(status: Raw) -> bool:
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return bool(containers) and not any("running" in (each.get("state") or {}) for each in containers)
 
 
 def _monitor_port(raw: Raw) -> int:

@@ -83,15 +83,16 @@ class World:
             self.causes[pod.attempt].add(cause)
         if cause == "done":
             self.done[pod.attempt].add(pod.stage)
-        self.change_pod(name, **{"phase": "Failed", "finished_at": self.now, **end})
+        told = "exit_code" in end  # an evicted pod is called Failed before it has ended
+        self.change_pod(name, **{"phase": "Failed", "finished_at": self.now, "at_rest": told, **end})
 
     def lose_peers(self) -> None:
         """The others notice that one of their gang is gone, silent or dead."""
-        pods = list(self.pods.values())
-        if any(pod.failed or pod.deleting or pod.name in self.silent | self.hung for pod in pods):
-            for pod in pods:
-                if pod.running and not pod.deleting:
-                    self.end_pod(pod.name, "peer", exit_code=ExitCode.LOST_PEER)
+        pods, away = list(self.pods.values()), self.silent | self.hung
+        broken = {pod.attempt for pod in pods if pod.failed or pod.deleting or pod.name in away}
+        for pod in pods:
+            if pod.attempt in broken and pod.running and not pod.deleting:
+                self.end_pod(pod.name, "peer", exit_code=ExitCode.LOST_PEER)
 
     def delete_by_somebody(self, name: str) -> None:
         pod = self.pods[name]

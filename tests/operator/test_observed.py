@@ -74,6 +74,23 @@ def test_an_evicted_pod_without_container_states_has_failed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("phase", "containers", "over"),
+    [
+        ("Failed", [state(TRAINER_CONTAINER, terminated={"exitCode": 75})], True),
+        ("Failed", [state(TRAINER_CONTAINER, waiting={"reason": "ContainerCreating"})], True),
+        ("Failed", [state(TRAINER_CONTAINER, running={})], False),
+        ("Failed", [], False),
+        ("Running", [state(TRAINER_CONTAINER, terminated={"exitCode": 0}), state("logs", running={})], False),
+    ],
+    ids=["ended", "ended and cleared up", "its node is lost", "evicted, nobody knows", "a sidecar runs on"],
+)
+def test_a_pod_is_over_when_its_kubelet_says_that_nothing_runs(
+    phase: str, containers: list[dict[str, Any]], over: bool
+) -> None:
+    assert observe_pod(raw_pod({"phase": phase, "containerStatuses": containers})).over is over
+
+
+@pytest.mark.parametrize(
     ("ready", "containers_ready", "gates", "lost"),
     [
         ("True", "True", [], False),

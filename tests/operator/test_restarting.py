@@ -55,7 +55,7 @@ def test_a_pod_that_has_ended_keeps_nobody_waiting_but_one_that_is_only_called_f
 ) -> None:
     failed = [make_pod(0, phase="Running"), make_pod(1, phase="Failed", exit_code=1)]
     job = make_job(status=decide(running_job(), failed, seconds(100)).status)
-    ended = make_pod(0, phase="Failed", exit_code=75, deletion_deadline=seconds(105))
+    ended = make_pod(0, phase="Failed", exit_code=75, at_rest=True, deletion_deadline=seconds(105))
     assert decide(job, [ended], seconds(110)).actions[0] == CreatePod(0, 1)
     evicted = make_pod(0, phase="Failed", reason="Evicted", deletion_deadline=seconds(105))
     assert decide(job, [evicted], seconds(110)).actions == ()
