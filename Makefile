@@ -35,9 +35,8 @@ e2e: setup            ## as root: build the images, install the chart on a real 
 	@GNNPIPE_REQUIRE_CLUSTER=1 PYTHONPATH=tests/cluster $(BIN)/python -m harness binaries --nodes
 	@echo "==> Building both images (once, five to ten minutes; later only what changed)"
 	@PYTHONPATH=tests/cluster $(BIN)/python tests/e2e/project_images.py
-	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v --durations=10 -m nodes --timeout=900 tests/cluster
-	@echo "==> Three workers with a cluster each: the tests mostly wait"
-	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v -n 3 --dist worksteal --durations=10 -m nodes --timeout=2400 tests/e2e
+	@echo "==> Testing on real clusters, three side by side: most of the time is spent waiting"
+	@GNNPIPE_REQUIRE_CLUSTER=1 $(BIN)/pytest -v -n 3 --dist worksteal --durations=10 --timeout=2400 -m nodes tests/e2e tests/cluster
 
 audit: setup          ## licences of everything the images bring, and known weaknesses where the list can be reached
 	@PYTHONPATH=docker $(BIN)/python -c 'import licences, sys; sys.exit("\n".join(licences.refused()) or 0)'

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness.archive import BUSYBOX_IMAGE
 from harness.cluster import Cluster
+from harness.images import build_image
 from harness.kubectl import Kubectl
 from harness.processes import poll, start_ticks
 
@@ -121,6 +122,26 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: Cluster, inside: Kubectl
         lost.start()
     inside.apply(pod("newcomer", "echo back", nodeName=lost.name))
     await_phase(inside, "newcomer", "Succeeded")
+
+
+def test_an_image_is_built_once_and_runs_on_a_node(
+    cluster: Cluster, node_namespace: str, tmp_path: Path
+) -> None:
+    dockerfile, tag = tmp_path / "hello.Dockerfile", "localhost/gnnpipe-hello:test"
+    copied = tmp_path / "hello.py"
+    copied.write_text("print('hello from', __file__)")
+    dockerfile.write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY hello.py /hello.py\nUSER 65532\n")
+    archive = build_image(dockerfile, tag, context=tmp_path, inputs=[copied])
+    written = archive.stat().st_mtime_ns
+    assert build_image(dockerfile, tag, context=tmp_path, inputs=[copied]).stat().st_mtime_ns == written
+
+    cluster.import_image(archive)
+    archive.unlink()
+    inside = cluster.kubectl.inside(node_namespace)
+    inside("run", "hello", f"--image={tag}", "--restart=Never", "--command", "--", "python3", "/hello.py")
+    inside("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/hello", "--timeout=60s")
+    assert inside("logs", "hello") == "hello from /hello.py\n"
+    inside("delete", "pod", "hello", "--grace-period=0", "--force")
 
 
 @pytest.mark.nodes

@@ -79,7 +79,7 @@ def control_plane() -> Iterator[ControlPlane]:
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two nodes with eight GPUs each (so the scheduler believes), lost after 8 seconds of silence."""
     try:
