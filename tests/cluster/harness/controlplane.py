@@ -173,6 +173,7 @@ class ControlPlane:
         self.admin = self.authority.issue("admin", "gnnpipe-admin", groups=["system:masters"])
         self.kubeconfig = self.authority.kubeconfig(self.folder / "kubeconfig", self.url, self.admin)
         self.kubectl = Kubectl(self.binaries["kubectl"], self.kubeconfig)
+        self._openers: dict[bool, urllib.request.OpenerDirector] = {}
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{port}" for port in (self.ports.etcd, self.ports.etcd_peer))
@@ -252,6 +253,12 @@ class ControlPlane:
             return False
 
     def _opener(self, verify: bool) -> urllib.request.OpenerDirector:
+        """Made once: tests ask several times a second, and reading the certificates is most of the work."""
+        if verify not in self._openers:
+            self._openers[verify] = self._make_opener(verify)
+        return self._openers[verify]
+
+    def _make_opener(self, verify: bool) -> urllib.request.OpenerDirector:
         context = ssl.create_default_context(cafile=str(self.authority.root.certificate))
         if not verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

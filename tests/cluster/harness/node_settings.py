@@ -138,6 +138,8 @@ BinaryName = "{self.runtime.runc}"
             "imageGCHighThresholdPercent": 100,
             "nodeLeaseDurationSeconds": self.grace_seconds,
             "nodeStatusUpdateFrequency": "2s",
+            # This old kubelet now and then overlooks that a pod has ended until it goes through all of them.
+            "syncFrequency": "5s",
             "volumePluginDir": str(self.folder / "volume-plugins"),
             "registryPullQPS": 0,
             "eventRecordQPS": 0,
