@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
+import numpy.typing as npt
 
 from gnnpipe_trainer.planning.hardware import CPU, Costs, Hardware, Link
 from gnnpipe_trainer.planning.simulate import Cores
@@ -24,6 +24,7 @@ UNITS = [field.name for field in fields(Costs) if field.name not in ("message", 
 Timings = list[dict[str, float]]  # by stage: seconds of all slots, by action
 Amounts = list[dict[str, dict[str, float]]]  # by stage and action: units of work of all slots
 Answer = dict[str, Any]  # of one rank
+Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def message_costs(ranks: list[Answer]) -> tuple[float, float]:
     """Of a core, for each end of a message and for each of its bytes: what explains the small pipelines best."""
     ends = [pipeline for rank in ranks for pipeline in rank.get("pipelines", [])]
     rows = np.array([[end["messages"], end["bytes"] / MEGA] for end in ends])
-    (message, megabyte), _ = nnls(rows, np.array([end["cores"] for end in ends]))
+    message, megabyte = _none_negative(rows, np.array([end["cores"] for end in ends]))
     return float(message), float(megabyte) / MEGA
 
 
@@ -111,9 +112,17 @@ def fit(samples: list[Sample], message: float = 0.0, byte: float = 0.0) -> Costs
     expected = took
     for _ in range(PASSES):
         weight = 1 / np.sqrt(expected)
-        found, _residual = nnls(rows / scale * weight[:, None], took * weight)
+        found = _none_negative(rows / scale * weight[:, None], took * weight)
         expected = np.maximum(rows / scale @ found, took / FARTHEST)
     return Costs(**dict(zip(UNITS, map(float, found / scale), strict=True)), message=message, byte=byte)
+
+
+def _none_negative(rows: Numbers, values: Numbers) -> Numbers:
+    """The least squares."""
+    from scipy.optimize import nnls  # not above: it would count to the memory of ranks that measure
+
+    found: Numbers = nnls(rows, values)[0]
+    return found
 
 
 def errors(samples: list[Sample], costs: Costs) -> list[float]:

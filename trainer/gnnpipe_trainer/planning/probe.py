@@ -25,7 +25,7 @@ from gnnpipe_trainer.planning.fitting import Answer, Timings, typical
 from gnnpipe_trainer.planning.samples import CROWDED_RUN, RUNS, TALKING_RUNS, Bench
 from gnnpipe_trainer.planning.talk import talk
 
-ROUNDS = 3  # in turns, so that all jobs see the same paces of the machine
+ROUNDS = 2  # in turns, so that all jobs see the same paces of the machine
 
 
 def main() -> int:
