@@ -121,7 +121,7 @@ def main() -> int:
     given = parser.parse_args()
     content = _read(given.results)
     waiting = _waiting(content, given.rounds)
-    if given.minutes > 0 and waiting:
+    if given.minutes > 0 and (waiting or not content["calibrations"]):
         _measure(content, waiting, time.monotonic() + 60 * given.minutes, given.results)
     left = len(_waiting(content, given.rounds))
     cases = forecasts(content)
@@ -137,7 +137,8 @@ def main() -> int:
 def _read(path: Path) -> dict[str, Any]:
     if path.exists():
         content: dict[str, Any] = json.loads(path.read_text())
-        return content
+        content["calibrations"] = [c for c in content["calibrations"] if len(c[0]["together"]) == len(RUNS)]
+        return content  # without calibrations by other jobs than the present ones
     return {"machine": describe_machine(), "calibrations": [], "runs": {}}
 
 
