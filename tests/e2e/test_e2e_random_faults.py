@@ -19,6 +19,9 @@ from local_runs import Trained, assert_identical, run_locally
 FAULTS = int(os.environ.get("FAULTS") or "20")
 SEED = int(os.environ.get("SEED") or "0")
 MOST_HARMLESS = FAULTS // 3  # the job trains on through these
+MOST_API_RESTARTS = (
+    2  # each takes half a minute, in which the job trains on, and its reference then as long again
+)
 NEVER = 1_000_000  # epochs: it must not be done before the last fault, however slow the machine
 A_FEW = 20  # epochs after the last fault
 
@@ -34,7 +37,9 @@ class Fire:
     def strike(self, dice: random.Random) -> None:
         faults = [self.delete_pod, self.delete_pod_at_once, self.kill_container]
         if self.done["kill_operator"] + self.done["restart_api_server"] < MOST_HARMLESS:
-            faults += [self.kill_operator, self.restart_api_server]
+            faults += [self.kill_operator]
+            if self.done["restart_api_server"] < MOST_API_RESTARTS:
+                faults += [self.restart_api_server]
         fault = dice.choice(faults)
         self.done[fault.__name__] += 1
         self.restarts += fault(dice)

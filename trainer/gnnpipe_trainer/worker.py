@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -37,9 +38,14 @@ from gnnpipe_trainer.watchdog import Watchdog, name_of
 
 log = logging.getLogger("gnnpipe")
 
+SWITCH_SECONDS = (
+    0.0005  # in which threads that write or watch hand the interpreter back to training; Python's: 5 ms
+)
+
 
 def main(arguments_given: Sequence[str] | None = None) -> int:
     die_with_parent(signal.SIGKILL)
+    sys.setswitchinterval(SWITCH_SECONDS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is handled by the launcher
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {os.environ['RANK']}: %(message)s")
     arguments = _arguments(arguments_given)

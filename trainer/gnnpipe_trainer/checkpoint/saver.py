@@ -1,19 +1,18 @@
 """Writes checkpoints while training goes on.
 
-At the end of an epoch every rank copies its tensors and hands them to a thread of its own. The threads need no
-collectives: each writes its part, then says so in the job's key-value store; rank 0 waits for all of them and gives
-the checkpoint its name. Whatever goes wrong on the way costs that checkpoint, never the training.
+At the end of an epoch every rank copies its tensors and hands them to a thread of its own. They have no lower
+priority: whoever holds the interpreter and is not let run keeps training waiting. The threads need no collectives:
+each writes its part, then says so in the job's key-value store; rank 0 waits for all of them and gives the checkpoint
+its name. Whatever goes wrong on the way costs that checkpoint, never the training.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -66,7 +65,6 @@ class Saver:
             self._thread = None
 
     def _write(self, epoch: int, packed: Packed, content: dict[str, Any]) -> None:
-        _let_training_go_first()
         start = time.perf_counter()
         folder = folder_of(self.checkpoints, epoch)
         done: dict[str, Any] = {"files": {}, "error": None}
@@ -109,12 +107,6 @@ class Saver:
 
     def _key(self, epoch: int, rank: int) -> str:
         return f"checkpoint/{epoch}/{rank}"
-
-
-def _let_training_go_first() -> None:
-    """This thread takes the CPU time that pipeline bubbles leave over. Linux has priorities per thread."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 def _reason(error: BaseException) -> str:
