@@ -19,9 +19,7 @@ from local_runs import Trained, assert_identical, run_locally
 FAULTS = int(os.environ.get("FAULTS") or "20")
 SEED = int(os.environ.get("SEED") or "0")
 MOST_HARMLESS = FAULTS // 3  # the job trains on through these
-MOST_API_RESTARTS = (
-    2  # each takes half a minute, in which the job trains on, and its reference then as long again
-)
+MOST_API_RESTARTS = 2  # each takes half a minute; the job trains on, and its reference then as long again
 NEVER = 1_000_000  # epochs: it must not be done before the last fault, however slow the machine
 A_FEW = 20  # epochs after the last fault
 

@@ -39,7 +39,7 @@ from gnnpipe_trainer.watchdog import Watchdog, name_of
 log = logging.getLogger("gnnpipe")
 
 SWITCH_SECONDS = (
-    0.0005  # in which threads that write or watch hand the interpreter back to training; Python's: 5 ms
+    0.0005  # of a thread's turn at the interpreter while training waits for it; Python's is 0.005
 )
 
 
