@@ -101,6 +101,8 @@ MUST_MODELS = ("gcn-4", "gcn-8", "sage-4", "resgcn-8", "gcnii-16", "gcnii-32", "
 ABLATION_GRAPHS = ("generated",)
 ABLATION_MODELS = ("gcn-4", "gcnii-16", "resgcn-8")
 ABLATION_MODES = (
+    "drop",
+    "last",
     "previous",
     "frozen",
     "shift",
