@@ -78,7 +78,6 @@ MODES: dict[str, Fields] = {
     "chunks-8": {"stages": 2, "chunks": 8},
     "chunks-32": {"stages": 2, "chunks": 32},
     # one technique off, or another in its place
-    "drop": {**PIPELINE, "history": {"gradients": "drop"}},
     "last": {**PIPELINE, "history": {"gradients": "last"}},
     "previous": {**PIPELINE, "history": {"mode": "previous"}},
     "frozen": {**PIPELINE, "history": {"mode": "frozen"}},
@@ -101,7 +100,6 @@ MUST_MODELS = ("gcn-4", "gcn-8", "sage-4", "resgcn-8", "gcnii-16", "gcnii-32", "
 ABLATION_GRAPHS = ("generated",)
 ABLATION_MODELS = ("gcn-4", "gcnii-16", "resgcn-8")
 ABLATION_MODES = (
-    "drop",
     "last",
     "previous",
     "frozen",

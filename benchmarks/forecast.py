@@ -57,6 +57,9 @@ ONE_HALF = [("sparse", "gcnii"), ("dense", "resgcn")]
 OTHER_HALF = [("sparse", "resgcn"), ("dense", "gcnii")]
 
 
+GRADIENTS: dict[str, Any] = {"history": {"gradients": "last"}}  # as the kept runs have it
+
+
 @dataclass(frozen=True)
 class Case:
     graph: str
@@ -75,7 +78,7 @@ class Case:
 
     @property
     def mode(self) -> Mode:
-        parallelism = dict(zip(("stages", "ways", "chunks"), self.cut, strict=True))
+        parallelism = dict(zip(("stages", "ways", "chunks"), self.cut, strict=True)) | GRADIENTS
         return Mode(self.key, parallelism=parallelism, rate=None if self.link == LOOPBACK else self.link)
 
     def job(self) -> GNNPipeJob:

@@ -23,10 +23,9 @@ class HistorySpec(Part):
     """Mode frozen: epochs between two snapshots."""
     warmup: Literal["exact", "zeros"] = "exact"
     """What history holds at first: exact runs one pass without history; zeros starts from nothing."""
-    gradients: Literal["auto", "drop", "last"] = "auto"
+    gradients: Literal["drop", "last"] = "drop"
     """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
-    epoch before. auto: last for blocks with a skip connection (gcnii, resgcn), drop for others and where
-    freshGradientFactor is above 1."""
+    epoch before, for deep gcnii and resgcn where a third or more of what is read is history."""
 
 
 class ParallelismSpec(Part):

@@ -17,7 +17,7 @@ from torch import Tensor
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
-from gnnpipe_trainer.models.block import Block, ConvBlock, Model
+from gnnpipe_trainer.models.block import ConvBlock, Model
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
 from gnnpipe_trainer.train import make_optimizer
@@ -97,7 +97,7 @@ class Emulation:
             old = x.detach() if constant else self._served(index, x, when)
             gather = self._convolve if isinstance(block, ConvBlock) else self._weighted_sum
             gathered = gather(block, x, old, when)
-            if self._flows_late(block) and self.late:
+            if self.spec.history.gradients == "last" and self.late:
                 self.from_last_epoch = self.from_last_epoch + self._late_term(
                     block, x, self.late[index], when
                 )
@@ -147,11 +147,6 @@ class Emulation:
             gathered.retain_grad()
         self.watched.append(gathered)
         return gathered
-
-    def _flows_late(self, block: Block) -> bool:
-        rule = self.spec.history.gradients
-        skips = block.skips and self.spec.fresh_gradient_factor == 1.0
-        return rule == "last" or (rule == "auto" and skips)
 
     def _late_term(self, block: Any, x: Tensor, late: Tensor, when: Tensor) -> Tensor:
         """Its gradient is what flows through edges that are stale now; a conv's arrives an epoch late instead."""

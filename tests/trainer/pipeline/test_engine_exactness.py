@@ -163,15 +163,21 @@ def test_every_history_mode_equals_the_emulated_rule(
 
 
 @pytest.mark.parametrize(
-    ("kind", "gradients"),
-    [("gcn", "last"), ("sage", "last"), ("gat", "last"), ("gcnii", "last"), ("gcnii", "drop")],
+    ("kind", "topology"),
+    [
+        ("gcn", (2, 2, 6)),
+        ("sage", (2, 1, 5)),
+        ("gat", (2, 2, 6)),
+        ("gcnii", (2, 2, 6)),
+        ("resgcn", (3, 1, 5)),
+    ],
 )
-def test_gradients_to_history_equal_the_emulated_rule(
-    ranks: RankPool, folder: Path, kind: str, gradients: str
+def test_the_last_epochs_gradients_flow_as_in_the_emulated_rule(
+    ranks: RankPool, folder: Path, kind: str, topology: tuple[int, int, int]
 ) -> None:
-    content = manifest(kind, (2, 2, 6))
-    content["spec"]["parallelism"]["history"]["gradients"] = gradients
-    trained = ranks.run(train_epochs, 4, content, str(folder), 4)
+    content = manifest(kind, topology)
+    content["spec"]["parallelism"]["history"]["gradients"] = "last"
+    trained = ranks.run(train_epochs, topology[0] * topology[1], content, str(folder), 4)
     assert_same_gradients(trained, emulate(content, folder, 4))
 
 

@@ -28,7 +28,6 @@ class Block(nn.Module):
     """One aggregation over the graph and the per-vertex work before and after it."""
 
     edge_weights: EdgeWeights | None = None  # None: the block brings its own conv, see ConvBlock
-    skips = False  # whether part of the state goes past the aggregation, as residual connections have it
 
     def __init__(self, message_width: int, widths: tuple[int, ...]) -> None:
         super().__init__()

@@ -35,7 +35,6 @@ class GCNIIBlock(Block):
     """
 
     edge_weights = "sym"
-    skips = True
 
     def __init__(self, hidden: int, dropout: float, alpha: float, theta_l: float, last: bool) -> None:
         super().__init__(hidden, (hidden,) if last else (hidden, hidden))

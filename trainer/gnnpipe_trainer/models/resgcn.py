@@ -40,7 +40,6 @@ class ResGCNBlock(Block):
     """
 
     edge_weights = "mean"
-    skips = True
 
     def __init__(self, hidden: int, dropout: float, first: bool) -> None:
         super().__init__(hidden, (hidden,))

@@ -56,7 +56,7 @@ class WeightedSum:
         assert block.edge_weights is not None
         self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
         self.kind: EdgeWeights = block.edge_weights
-        self.keeps_gradients = keeps_gradients(block, history, factor)
+        self.keeps_gradients = history.spec.gradients == "last"
         self.matrix = shard.matrix(self.kind, transposed=False)
 
     @cached_property
@@ -173,7 +173,7 @@ class Convolution:
     def __init__(self, block: ConvBlock, shard: Shard, history: History, ways: Ways, factor: float) -> None:
         self.block: ConvBlock = block
         self.shard, self.history, self.ways, self.factor = shard, history, ways, factor
-        self.keeps_gradients = keeps_gradients(block, history, factor)
+        self.keeps_gradients = history.spec.gradients == "last"
         self.gradients = torch.zeros(
             shard.inward.rows, block.message_width, dtype=shard.dtype, device=shard.device
         )
@@ -258,13 +258,6 @@ class Convolution:
             torch.from_numpy(side.slot_of_row[sources]).to(self.shard.device),
             torch.from_numpy(np.stack([place[columns], targets])).to(self.shard.device),
         )
-
-
-def keeps_gradients(block: Block, history: History, factor: float) -> bool:
-    """Plain stacks of layers start to learn late, or not at all, with what they sent back an epoch ago."""
-    if history.spec.gradients == "auto":
-        return block.skips and factor == 1.0
-    return history.spec.gradients == "last"
 
 
 def _plus(gradient: Tensor, more: Tensor | None) -> Tensor:

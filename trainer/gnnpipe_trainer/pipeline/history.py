@@ -87,7 +87,7 @@ class WholeGraph(History):
     """The buffer where the whole graph is one slot: everything is fresh, so there is no history to keep."""
 
     def __init__(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(0, width, HistorySpec(mode="previous", gradients="drop"), dtype, device)
+        super().__init__(0, width, HistorySpec(mode="previous"), dtype, device)
         self.rows = rows
 
     def seed(self, exact: Tensor) -> None:

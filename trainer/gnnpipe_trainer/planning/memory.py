@@ -8,7 +8,7 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
-from gnnpipe_trainer.planning.shape import BlockShape, ModelShape, keeps_gradients
+from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
 
 RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
@@ -174,7 +174,7 @@ class _Rank:
         summed = [block for block in self.blocks if block.edges != "conv" and not block.constant]
         if summed:
             total += matrix * (1 + halves)
-            sorts_out = any(not keeps_gradients(block, self.job.spec.parallelism) for block in summed)
+            sorts_out = self.job.spec.parallelism.history.gradients == "drop"
             if self.cut.slots > 1 and sorts_out:
                 total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
         # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gnnpipe_api.job import ParallelismSpec
 from gnnpipe_api.spec_model import ModelSpec
 
 Edges = Literal["sym", "mean", "sum", "conv"]
@@ -32,7 +31,6 @@ class BlockShape:
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
     constant: bool = False  # sums raw features: computed once, never sent
-    skips: bool = False  # part of the state goes past the aggregation
 
     @property
     def border_width(self) -> int:
@@ -194,7 +192,6 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             passes=3 * hidden + hidden * drops,
             more_back=2 * hidden,  # two gradients of the blend with h0, and h0's is added up over the blocks
             saved=3 * hidden + 2 * hidden * drops,
-            skips=True,
         )
         for i in range(layers)
     )
@@ -221,7 +218,6 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
             straight=2 * hidden,
             edges="mean",
-            skips=True,
         )
         for i in range(model.layers)
     )
@@ -264,18 +260,11 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",
                 constant=constant,
-                skips=block.skips,
             )
         )
     encoder = EndShape(_count(model.encoder), _multiplies(model.encoder))
     decoder = EndShape(_count(model.decoder), _multiplies(model.decoder))
     return ModelShape(features, classes, tuple(blocks), encoder, decoder)
-
-
-def keeps_gradients(block: BlockShape, parallelism: ParallelismSpec) -> bool:
-    """Whether rows read from history get the gradient of the epoch before, as pipeline/gather.py has it."""
-    asked = parallelism.history.gradients
-    return block.skips and parallelism.fresh_gradient_factor == 1 if asked == "auto" else asked == "last"
 
 
 def _count(module: Any) -> int:

@@ -11,7 +11,7 @@ from gnnpipe_api.job import ParallelismSpec
 from gnnpipe_trainer.pipeline.schedule import Work
 from gnnpipe_trainer.planning.cut import Counts, Cut
 from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
-from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape, keeps_gradients
+from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape
 
 Amounts = dict[
     str, Counts
@@ -77,7 +77,7 @@ class StageWork:
     def _sorts_out(self, block: BlockShape) -> bool:
         """Whether stale edges carry nothing back, so that they are left out of the sum of gradients."""
         summed = block.edges != "conv" and not block.constant
-        return summed and not keeps_gradients(block, self.parallelism)
+        return summed and self.parallelism.history.gradients == "drop"
 
     def _forward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
