@@ -33,6 +33,7 @@ def alone() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        torch.set_flush_denormal(False)
 
 
 def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> Result:
