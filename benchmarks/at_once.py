@@ -111,7 +111,7 @@ class SumAtOnce(WeightedSum):
     def _transposed(self, gradient: Tensor) -> Tensor:
         rows = self.shard.outward.rows_of(None)
         total = self.freshness.backward_matrix(self.kind).times(gradient.contiguous(), rows)
-        if self.keeps_gradients:
+        if self.history.keeps_gradients:
             if self.last is not None:
                 total += self.freshness.cut_matrix(self.kind).times(self.last, rows)
             self.last = gradient.contiguous()
@@ -157,8 +157,7 @@ class AtOnce:
                 continue
             rows, width, dtype = gather.shard.inward.rows, gather.block.message_width, self.engine.dtype
             history = History(rows, width, parallelism.history, dtype, self.engine.device)
-            factor = parallelism.fresh_gradient_factor
-            stage.gathers[index] = sums(gather.block, gather.shard, history, self.engine.ways, factor)
+            stage.gathers[index] = sums(gather.block, gather.shard, history, self.engine.ways, 1.0)
         if parallelism.history.warmup == "exact":
             self.engine.exact_pass(fill_history=True)
 

@@ -57,9 +57,6 @@ ONE_HALF = [("sparse", "gcnii"), ("dense", "resgcn")]
 OTHER_HALF = [("sparse", "resgcn"), ("dense", "gcnii")]
 
 
-GRADIENTS: dict[str, Any] = {"history": {"gradients": "last"}}  # as the kept runs have it
-
-
 @dataclass(frozen=True)
 class Case:
     graph: str
@@ -78,7 +75,7 @@ class Case:
 
     @property
     def mode(self) -> Mode:
-        parallelism = dict(zip(("stages", "ways", "chunks"), self.cut, strict=True)) | GRADIENTS
+        parallelism = dict(zip(("stages", "ways", "chunks"), self.cut, strict=True))
         return Mode(self.key, parallelism=parallelism, rate=None if self.link == LOOPBACK else self.link)
 
     def job(self) -> GNNPipeJob:
@@ -86,7 +83,11 @@ class Case:
             "apiVersion": "gnnpipe.io/v1alpha1",
             "kind": "GNNPipeJob",
             "metadata": {"name": f"{self.model}-{self.graph}"},
-            "spec": {"graph": GRAPHS[self.graph], "model": MODELS[self.model]},
+            "spec": {
+                "graph": GRAPHS[self.graph],
+                "model": MODELS[self.model],
+                "parallelism": {"history": {"gradients": "last"}},  # as the kept runs have it
+            },
         }
         return self.mode.job(parse_job(manifest), EPOCHS)
 

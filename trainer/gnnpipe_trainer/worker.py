@@ -38,9 +38,7 @@ from gnnpipe_trainer.watchdog import Watchdog, name_of
 
 log = logging.getLogger("gnnpipe")
 
-SWITCH_SECONDS = (
-    0.0005  # of a thread's turn at the interpreter while training waits for it; Python's is 0.005
-)
+SWITCH_SECONDS = 0.0005  # of a thread's turn at the interpreter while training waits; Python's is 0.005
 
 
 def main(arguments_given: Sequence[str] | None = None) -> int:

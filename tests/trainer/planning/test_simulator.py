@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble
@@ -39,7 +39,6 @@ def test_without_split_backward_the_bubble_is_the_textbooks(stages: int, slots: 
     transfer=st.floats(0, 5),
     cores=st.one_of(st.none(), st.integers(1, 4)),
 )
-@settings(deadline=None)
 def test_an_epoch_is_never_shorter_than_its_busiest_stage_nor_longer_than_everything_in_a_row(
     costs: list[list[float]], slots: int, transfer: float, cores: int | None
 ) -> None:

@@ -77,7 +77,7 @@ class Engine:
         self.stage = self._make_stage(model, graph)
         self.parameters = self.parameters_of(topology.stage)
         self.edge_kinds = {
-            g.kind for g in self.stage.gathers if isinstance(g, WeightedSum) and not g.keeps_gradients
+            g.kind for g in self.stage.gathers if isinstance(g, WeightedSum) and not g.history.keeps_gradients
         }
         self.schedule = epoch_schedule(
             plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward

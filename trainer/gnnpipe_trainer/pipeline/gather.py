@@ -56,7 +56,6 @@ class WeightedSum:
         assert block.edge_weights is not None
         self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
         self.kind: EdgeWeights = block.edge_weights
-        self.keeps_gradients = history.spec.gradients == "last"
         self.matrix = shard.matrix(self.kind, transposed=False)
 
     @cached_property
@@ -67,7 +66,7 @@ class WeightedSum:
 
     @property
     def kept_gradients(self) -> Tensor | None:
-        return self.gradients if self.keeps_gradients else None
+        return self.gradients if self.history.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -105,7 +104,7 @@ class WeightedSum:
         side = self.shard.outward
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
         incoming = leaves.gathered.grad
-        if self.keeps_gradients:
+        if self.history.keeps_gradients:
             matrix = self.shard.matrix(self.kind, transposed=True)
         else:
             matrix = self.freshness.backward_matrix(self.kind)
@@ -173,7 +172,6 @@ class Convolution:
     def __init__(self, block: ConvBlock, shard: Shard, history: History, ways: Ways, factor: float) -> None:
         self.block: ConvBlock = block
         self.shard, self.history, self.ways, self.factor = shard, history, ways, factor
-        self.keeps_gradients = history.spec.gradients == "last"
         self.gradients = torch.zeros(
             shard.inward.rows, block.message_width, dtype=shard.dtype, device=shard.device
         )
@@ -181,7 +179,7 @@ class Convolution:
 
     @property
     def kept_gradients(self) -> Tensor | None:
-        return self.gradients if self.keeps_gradients else None
+        return self.gradients if self.history.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
@@ -228,7 +226,7 @@ class Convolution:
         if gradient is None:
             return
         bipartite = self._edges(slot)
-        if slot is None or self.freshness.all_fresh or self.keeps_gradients:
+        if slot is None or self.freshness.all_fresh or self.history.keeps_gradients:
             self.gradients.index_add_(0, bipartite.sources, gradient)
             return
         fresh = self.freshness.fresh_rows(bipartite.slots, slot)

@@ -31,6 +31,11 @@ class History:
         self._difference: float | Tensor = 0.0
         self._magnitude: float | Tensor = 0.0
 
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether its readers' gradients of this epoch are for the next one."""
+        return self.spec.gradients == "last"
+
     def seed(self, exact: Tensor) -> None:
         """Start from exact embeddings [rows, width]."""
         self.live.copy_(exact)

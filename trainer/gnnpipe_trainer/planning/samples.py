@@ -47,6 +47,7 @@ class Run:
     degree: float
     layers: int = 4
     stages: int = 2
+    gradients: str = "drop"  # `last` sums gradients over all edges, and sorts none out: both ways are timed
 
     def job(self) -> GNNPipeJob:
         graph = {
@@ -64,24 +65,30 @@ class Run:
                 "spec": {
                     "graph": graph,
                     "model": model,
-                    "parallelism": {"stages": self.stages, "chunks": self.chunks},
+                    "parallelism": {
+                        "stages": self.stages,
+                        "chunks": self.chunks,
+                        "history": {"gradients": self.gradients},
+                    },
                 },
             }
         )
 
 
 # Each holds more than processors cache, as jobs do: smaller ones are a third quicker than what they stand for.
-CROWDED_RUN = Run("resgcn", 64, 0.5, 8, 20_000, 12)  # which tells how ranks hold each other up
+CROWDED_RUN = Run(
+    "resgcn", 64, 0.5, 8, 20_000, 12, gradients="last"
+)  # which tells how ranks hold each other up
 TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
-    Run("gcnii", 64, 0.5, 8, 24_000, 20),
-    Run("gcnii", 64, 0.0, 32, 20_000, 12),
+    Run("gcnii", 64, 0.5, 8, 24_000, 20, gradients="last"),
+    Run("gcnii", 64, 0.0, 32, 20_000, 12, gradients="last"),
 ]
 RUNS = [
     CROWDED_RUN,
     *TALKING_RUNS,
     Run("gcn", 32, 0.0, 8, 24_000, 40),
     Run("gcn", 128, 0.0, 4, 12_000, 10),
-    Run("resgcn", 128, 0.3, 4, 12_000, 10),
+    Run("resgcn", 128, 0.3, 4, 12_000, 10, gradients="last"),
     Run("sage", 64, 0.0, 16, 16_000, 30),
     Run("gat", 32, 0.0, 4, 2_000, 10, layers=2),
     Run("gcnii", 64, 0.5, 1, 24_000, 10, stages=1),  # a single slot is taken without history

@@ -20,9 +20,7 @@ class Cores:
 
     count: int | None = None  # None: a device for every rank
     crowding: float = 1.0  # how much slower a rank is when all cores are busy: they share caches and memory
-    turns: float = (
-        1.0  # and beyond its share of a core when two ranks take turns on each: caches are cold again
-    )
+    turns: float = 1.0  # and beyond its share of a core when two ranks take turns on each: cold caches
 
     def rate(self, busy: int) -> float:
         """1: as quick as alone."""
