@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 from filelock import FileLock
 from harness.cluster import Cluster
 from harness.errors import NoCluster
-from harness.fixtures import skip_or_fail
+from harness.fixtures import make_namespace, remove_namespace, skip_or_fail
 from harness.processes import poll
 
 sys.path.append(str(Path(__file__).parent))  # the modules beside this file
@@ -23,7 +24,7 @@ import project_images
 import restricted
 from disturbed import Steady, run_in_peace
 from installation import Installation
-from jobs import CLAIM, GRAPHS, Jobs
+from jobs import CLAIM, GONE_SECONDS, GRAPHS, Jobs
 from traces import Trace
 
 
@@ -64,24 +65,37 @@ def installation(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
     made.uninstall()
 
 
+@pytest.fixture(scope="session")
+def namespaces(installation: Installation) -> Iterator[list[str]]:
+    """Where tests had their jobs. That nothing of them stays is looked at in the end, for all of them at once."""
+    used: list[str] = []
+    yield used
+    for namespace in used:
+        remove_namespace(installation.cluster.control_plane, namespace, GONE_SECONDS)
+    volumes = partial(installation.cluster.kubectl, "get", "pv", "-o", "name")
+    assert poll(lambda: not volumes(), 30), volumes()
+
+
 @pytest.fixture
-def jobs(installation: Installation, node_namespace: str, tmp_path: Path) -> Iterator[Jobs]:
-    """A namespace with a claim for results; afterwards it is as it was, and the operator's log is clean."""
-    kubectl = installation.cluster.kubectl.inside(node_namespace)
+def jobs(installation: Installation, namespaces: list[str], tmp_path: Path) -> Iterator[Jobs]:
+    """A namespace with a claim for results; afterwards its jobs are deleted, and the operator's log is clean."""
+    namespace = make_namespace(installation.cluster.control_plane)
+    namespaces.append(namespace)
+    kubectl = installation.cluster.kubectl.inside(namespace)
     folders = {claim: tmp_path / "volumes" / claim for claim in (CLAIM, GRAPHS)}
     made = Jobs(kubectl, installation.cluster.control_plane, folders)
     for claim, folder in made.volumes.items():
         folder.mkdir(parents=True)
         folder.chmod(0o777)
-        kubectl.apply(persistent_volume(node_namespace, claim, folder))
-        kubectl.apply(volume_claim(node_namespace, claim))
+        kubectl.apply(persistent_volume(namespace, claim, folder))
+        kubectl.apply(volume_claim(namespace, claim))
     for claim in made.volumes:  # a pod that comes before its volume would be told of as unschedulable
         kubectl("wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{claim}", "--timeout=30s")
     began = datetime.now(UTC)
     yield made
     made.delete_all()
-    kubectl("delete", "pvc", "--all", "--wait=true")
-    kubectl("delete", "pv", *(f"{node_namespace}-{claim}" for claim in made.volumes), "--wait=true")
+    kubectl("delete", "pvc", "--all", "--wait=false")
+    kubectl("delete", "pv", *(f"{namespace}-{claim}" for claim in made.volumes), "--wait=false")
     log = installation.operator_log(began).splitlines()
     bad = [line for line in log if is_bad(line) and not any(re.search(each, line) for each in made.forgiven)]
     assert not bad, "unexpected errors in the operator's log:\n" + "\n".join(bad)

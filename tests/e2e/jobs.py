@@ -16,6 +16,7 @@ from harness.kubectl import Kubectl, KubectlError
 JOB_LABEL = "gnnpipe.io/job"
 CLAIM, GRAPHS = "checkpoints", "graphs"  # the claims that examples name
 LOOK_EVERY_SECONDS = 0.3
+GONE_SECONDS = 180  # a pod is gone when its sandbox is, and this kubelet clears those away once a minute
 
 
 @dataclass
@@ -50,6 +51,14 @@ class Jobs:
         listed = self._ask(f"{self._core}/pods?labelSelector={JOB_LABEL}%3D{name}")["items"]
         return {pod["metadata"]["name"]: pod for pod in listed}
 
+    def alive(self, name: str) -> dict[str, dict[str, Any]]:
+        """Those whose container runs and that nobody has deleted: a past attempt's stay for up to a minute."""
+        return {
+            pod_name: pod
+            for pod_name, pod in self.pods(name).items()
+            if "deletionTimestamp" not in pod["metadata"] and is_running(pod)
+        }
+
     def events(self, name: str) -> list[tuple[str, str]]:
         """(type, reason) of the job's Events, oldest first.
 
@@ -76,7 +85,7 @@ class Jobs:
                 pytest.fail(f"not within {within_seconds:.0f} s: {what}\n{self.picture()}")
             time.sleep(LOOK_EVERY_SECONDS)
 
-    def until_phase(self, name: str, phase: str, within_seconds: float = 120) -> dict[str, Any]:
+    def until_phase(self, name: str, phase: str, within_seconds: float = 240) -> dict[str, Any]:
         """Waits for the phase; a job that ended in another one ends the waiting too."""
         ends = {phase, "Failed", "Succeeded"}
         self.until(f"{name} is {phase}", lambda: self.status(name).get("phase") in ends, within_seconds)
@@ -84,7 +93,7 @@ class Jobs:
         assert status["phase"] == phase, f"{name} is {status['phase']}, not {phase}\n{self.picture()}"
         return status
 
-    def until_checkpoint(self, name: str, beyond_epoch: int = -1, within_seconds: float = 120) -> int:
+    def until_checkpoint(self, name: str, beyond_epoch: int = -1, within_seconds: float = 240) -> int:
         """Waits for a whole checkpoint of a later epoch; returns its epoch."""
         self.until(
             f"{name} has a checkpoint after epoch {beyond_epoch}",
@@ -105,7 +114,10 @@ class Jobs:
 
     def delete_all(self) -> None:
         self.kubectl("delete", "gpj", "--all", "--wait=true")
-        self.until("the garbage collector took the pods", lambda: not self._owned(), 90)
+
+    def until_gone(self) -> None:
+        """After `delete_all`: waits until the garbage collector and the kubelets have taken everything away."""
+        self.until("the garbage collector took the pods", lambda: not self._owned(), GONE_SECONDS)
 
     def picture(self) -> str:
         """What a person would look at when a job does not do what it should."""
@@ -131,3 +143,7 @@ class Jobs:
             return self.kubectl(*arguments)
         except KubectlError as error:
             return str(error)
+
+
+def is_running(pod: dict[str, Any]) -> bool:
+    return any("running" in each["state"] for each in pod["status"].get("containerStatuses") or [])

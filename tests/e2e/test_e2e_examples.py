@@ -52,7 +52,7 @@ def test_more_gpus_than_a_node_has_are_waited_for_and_told(jobs: Jobs, example: 
     manifest = example("hybrid", device="auto")
     manifest["spec"]["parallelism"] = {"stages": 2, "ways": 9, "chunks": 18}
     name = jobs.apply(manifest)
-    jobs.until("the reason is told", lambda: "nvidia.com/gpu" in (jobs.status(name).get("message") or ""), 30)
+    jobs.until("the reason is told", lambda: "nvidia.com/gpu" in (jobs.status(name).get("message") or ""), 90)
     assert jobs.status(name)["phase"] == "Pending"
     assert jobs.condition(name, "Running")["reason"] == "Unschedulable"
 

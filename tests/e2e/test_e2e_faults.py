@@ -8,7 +8,7 @@ from disturbed import Steady
 from harness.cluster import Cluster
 from harness.processes import poll
 from installation import Installation
-from jobs import Jobs
+from jobs import GONE_SECONDS, Jobs
 
 CREATED, RUNNING = ("Normal", "Created"), ("Normal", "Running")
 RESTARTING, SUCCEEDED = ("Warning", "Restarting"), ("Normal", "Succeeded")
@@ -24,7 +24,7 @@ def test_a_killed_container_restarts_the_gang_from_its_checkpoint(
     victim = jobs.pods(name)[f"{name}-s1-a0"]
     container = victim["status"]["containerStatuses"][0]["containerID"]
     cluster.node(victim["spec"]["nodeName"]).kill_container(container)
-    jobs.until("it is noticed", lambda: jobs.status(name)["restarts"] == 1, within_seconds=60)
+    jobs.until("it is noticed", lambda: jobs.status(name)["restarts"] == 1, within_seconds=180)
     told = jobs.status(name)["lastFailure"]  # of the stage that was killed, not of its neighbour
     assert "stage 1" in told
     assert "exit code 137" in told
@@ -37,7 +37,7 @@ def test_a_deleted_pod_leaves_a_checkpoint_and_costs_no_failure(jobs: Jobs, stea
     name = jobs.apply(steady.manifest)
     jobs.until_checkpoint(name)
     jobs.kubectl("delete", "pod", f"{name}-s0-a0", "--wait=false")
-    jobs.until_phase(name, "Restarting", within_seconds=30)
+    jobs.until_phase(name, "Restarting", within_seconds=90)
     steady.assert_ends_as_in_peace(jobs, restarts=1)
     assert jobs.events(name) == ONE_RESTART
 
@@ -72,7 +72,7 @@ def test_training_goes_on_while_the_api_server_is_away(cluster: Cluster, jobs: J
     jobs.forgiven.append(r"kopf.*Request attempt #\d/9 failed; will retry")
     cluster.control_plane.stop_apiserver()
     try:
-        newer = poll(lambda: jobs.newest_checkpoint(name) > saved + 10, 60)
+        newer = poll(lambda: jobs.newest_checkpoint(name) > saved + 10, 120)
     finally:
         cluster.control_plane.start_apiserver()
     assert newer, "no new checkpoint while the API server was away"
@@ -85,11 +85,11 @@ def test_an_image_that_does_not_exist_is_told_and_ends_at_the_deadline(jobs: Job
     manifest["spec"]["worker"] = {"image": "localhost/gnnpipe-trainer:absent"}
     manifest["spec"]["runPolicy"] = {"preRunningDeadlineSeconds": 25}
     name = jobs.apply(manifest)
-    jobs.until("the reason is told", lambda: "absent" in (jobs.status(name).get("message") or ""), 20)
+    jobs.until("the reason is told", lambda: "absent" in (jobs.status(name).get("message") or ""), 90)
     assert jobs.condition(name, "Running")["reason"] == "ImagePullBackOff"
-    jobs.until_phase(name, "Failed", within_seconds=60)
+    jobs.until_phase(name, "Failed", within_seconds=180)
     failed = jobs.condition(name, "Failed")
     assert failed["reason"] == "PreRunningDeadlineExceeded"
     assert "localhost/gnnpipe-trainer:absent" in failed["message"]
-    jobs.until("its pods are gone", lambda: not jobs.pods(name), 60)
+    jobs.until("its pods are gone", lambda: not jobs.pods(name), GONE_SECONDS)
     assert jobs.events(name) == [CREATED, ("Warning", "ImagePullBackOff"), ("Warning", failed["reason"])]

@@ -91,6 +91,7 @@ def small_disk(cluster: Cluster, jobs: Jobs) -> Iterator[SmallDisk]:
     disk.mount()
     yield disk
     jobs.delete_all()
+    jobs.until_gone()
     disk.unmount()
 
 
@@ -98,10 +99,10 @@ def test_a_full_disk_costs_checkpoints_but_not_the_training(
     jobs: Jobs, steady: Steady, small_disk: SmallDisk, tmp_path: Path
 ) -> None:
     jobs.apply(steady.with_template(nodeSelector={"kubernetes.io/hostname": small_disk.node.name}))
-    jobs.until("a checkpoint", lambda: small_disk.lists(f"{NAME}/checkpoints/epoch-*"), 120)
+    jobs.until("a checkpoint", lambda: small_disk.lists(f"{NAME}/checkpoints/epoch-*"), 240)
     small_disk.fill()
     log = ("logs", f"{NAME}-s0-a0")
-    jobs.until("it is told", lambda: "No space left on device" in jobs.kubectl(*log), 120)
+    jobs.until("it is told", lambda: "No space left on device" in jobs.kubectl(*log), 240)
     assert "training goes on" in jobs.kubectl(*log)
     small_disk.free()
     status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)

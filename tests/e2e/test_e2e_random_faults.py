@@ -13,7 +13,7 @@ from typing import Any
 from disturbed import NAME, Steady
 from harness.cluster import Cluster
 from installation import Installation
-from jobs import Jobs
+from jobs import Jobs, is_running
 from local_runs import Trained, assert_identical, run_locally
 
 FAULTS = int(os.environ.get("FAULTS") or "20")
@@ -68,15 +68,15 @@ class Fire:
         return False
 
     def _pod(self, dice: random.Random) -> dict[str, object]:
-        pods = self.jobs.pods(NAME)
+        pods = self.jobs.alive(NAME)
         return pods[dice.choice(sorted(pods))]
 
 
 def end_soon(jobs: Jobs) -> int:
     """Suspend the job and let it go on to an end that is near; returns how many epochs that makes in all."""
     edit(jobs, runPolicy={"suspend": True})
-    jobs.until_phase(NAME, "Suspended", within_seconds=90)
-    jobs.until("its pods are gone", lambda: not jobs.pods(NAME), within_seconds=90)
+    jobs.until_phase(NAME, "Suspended", within_seconds=180)
+    jobs.until("its pods have ended", lambda: not any(map(is_running, jobs.pods(NAME).values())), 180)
     epochs = jobs.newest_checkpoint(NAME) + 1 + A_FEW
     edit(jobs, runPolicy={"suspend": False}, training={"epochs": epochs})
     return epochs
@@ -97,9 +97,9 @@ def test_random_faults_in_a_row_leave_the_weights_as_they_would_have_been(
     for _ in range(FAULTS):
         jobs.until_phase(NAME, "Running", within_seconds=400)
         saved = jobs.newest_checkpoint(NAME)
-        jobs.until_checkpoint(NAME, beyond_epoch=saved + dice.randrange(10), within_seconds=120)
+        jobs.until_checkpoint(NAME, beyond_epoch=saved + dice.randrange(10), within_seconds=240)
         fire.strike(dice)
-        jobs.until("it is noticed", lambda: jobs.status(NAME)["restarts"] == fire.restarts, 90)
+        jobs.until("it is noticed", lambda: jobs.status(NAME)["restarts"] == fire.restarts, 180)
     manifest["spec"]["training"]["epochs"] = end_soon(jobs)
     status = jobs.until_phase(NAME, "Succeeded", within_seconds=400)
     told = f"{FAULTS} faults with seed {SEED}: {dict(fire.done)}"

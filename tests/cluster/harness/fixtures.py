@@ -120,14 +120,24 @@ def node_namespace(cluster: Cluster) -> Iterator[str]:
 
 @contextmanager
 def fresh_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    name = make_namespace(control_plane)
+    yield name
+    remove_namespace(control_plane, name, within_seconds=10)
+
+
+def make_namespace(control_plane: ControlPlane) -> str:
     name = f"test-{uuid.uuid4().hex[:8]}"
     control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     # Pods are refused until the controller manager has made the default service account and its token.
     made = poll(lambda: leftovers(control_plane, name, frozenset()) >= MADE_BY_KUBERNETES, 30)
     assert made, f"namespace {name} did not get {sorted(MADE_BY_KUBERNETES)} within 30 s"
     assert leftovers(control_plane, name) == set()
-    yield name
-    poll(lambda: not leftovers(control_plane, name), 10)
+    return name
+
+
+def remove_namespace(control_plane: ControlPlane, name: str, within_seconds: float) -> None:
+    """Fails where something is left in it for longer than that."""
+    poll(lambda: not leftovers(control_plane, name), within_seconds)
     remaining = leftovers(control_plane, name)
     control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
     assert remaining == set(), "the test left something behind; delete it, or await that it goes away"
