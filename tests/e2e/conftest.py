@@ -84,13 +84,13 @@ def jobs(installation: Installation, namespaces: list[str], tmp_path: Path) -> I
     kubectl = installation.cluster.kubectl.inside(namespace)
     folders = {claim: tmp_path / "volumes" / claim for claim in (CLAIM, GRAPHS)}
     made = Jobs(kubectl, installation.cluster.control_plane, folders)
-    for claim, folder in made.volumes.items():
+    for folder in made.volumes.values():
         folder.mkdir(parents=True)
         folder.chmod(0o777)
-        kubectl.apply(persistent_volume(namespace, claim, folder))
-        kubectl.apply(volume_claim(namespace, claim))
-    for claim in made.volumes:  # a pod that comes before its volume would be told of as unschedulable
-        kubectl("wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{claim}", "--timeout=30s")
+    parts = [volume_and_claim(namespace, claim, folder) for claim, folder in made.volumes.items()]
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": sum(parts, [])})
+    # A pod that comes before its volume would be told of as unschedulable.
+    kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc", "--all", "--timeout=30s")
     began = datetime.now(UTC)
     yield made
     made.delete_all()
@@ -105,9 +105,9 @@ def is_bad(line: str) -> bool:
     return re.search(r" (ERROR|CRITICAL) |Traceback|Exception", line) is not None
 
 
-def persistent_volume(namespace: str, claim: str, folder: Path) -> dict[str, Any]:
+def volume_and_claim(namespace: str, claim: str, folder: Path) -> list[dict[str, Any]]:
     """A folder of this machine. Both nodes see it, so it is what a cluster calls ReadWriteMany."""
-    return {
+    volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": f"{namespace}-{claim}"},
@@ -120,13 +120,10 @@ def persistent_volume(namespace: str, claim: str, folder: Path) -> dict[str, Any
             "claimRef": {"namespace": namespace, "name": claim},
         },
     }
-
-
-def volume_claim(namespace: str, claim: str) -> dict[str, Any]:
-    return {
+    wanted = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claim},
+        "metadata": {"name": claim, "namespace": namespace},
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": "",
@@ -134,6 +131,7 @@ def volume_claim(namespace: str, claim: str) -> dict[str, Any]:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
+    return [volume, wanted]
 
 
 @pytest.fixture

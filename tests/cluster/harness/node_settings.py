@@ -138,6 +138,7 @@ BinaryName = "{self.runtime.runc}"
             "imageGCHighThresholdPercent": 100,
             "nodeLeaseDurationSeconds": self.grace_seconds,
             "nodeStatusUpdateFrequency": "2s",
+            "nodeStatusReportFrequency": "1m",  # where nothing has changed: its lease tells that it is there
             # This old kubelet now and then overlooks that a pod has ended until it goes through all of them.
             "syncFrequency": "5s",
             "volumePluginDir": str(self.folder / "volume-plugins"),
