@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def jobs(installation: Installation, namespaces: list[str], tmp_path: Path) -> I
         folder.mkdir(parents=True)
         folder.chmod(0o777)
     parts = [volume_and_claim(namespace, claim, folder) for claim, folder in made.volumes.items()]
-    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": sum(parts, [])})
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": list(chain.from_iterable(parts))})
     # A pod that comes before its volume would be told of as unschedulable.
     kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc", "--all", "--timeout=30s")
     began = datetime.now(UTC)
