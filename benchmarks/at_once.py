@@ -24,7 +24,7 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import Leaves, WeightedSum
-from gnnpipe_trainer.pipeline.history import History
+from gnnpipe_trainer.pipeline.history import side_by_side
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -156,7 +156,7 @@ class AtOnce:
             if gather.history is None:
                 continue
             rows, width, dtype = gather.shard.inward.rows, gather.block.message_width, self.engine.dtype
-            history = History(rows, width, parallelism.history, dtype, self.engine.device)
+            (history,) = side_by_side(rows, [width], parallelism.history, dtype, self.engine.device)
             stage.gathers[index] = sums(gather.block, gather.shard, history, self.engine.ways, 1.0)
         if parallelism.history.warmup == "exact":
             self.engine.exact_pass(fill_history=True)

@@ -6,13 +6,17 @@ interpreter with the writing thread, would feel that for hundreds of them.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]  # where to, and what
 
 HISTORY = "history"  # names that begin so lie in buffers of their own: only the same cut reads them again
 
@@ -45,8 +49,8 @@ class Packed:
             tensors.keys() != self.index.keys()
         ):  # the first time; or an optimizer has begun with more parameters
             self._lay_out(tensors)
-        for name, tensor in tensors.items():
-            self._views[name].copy_(tensor)
+        for run in _runs((self._views[name], tensor) for name, tensor in tensors.items()):
+            _copy(run)
         return self
 
     def _lay_out(self, tensors: dict[str, Tensor]) -> None:
@@ -61,6 +65,38 @@ class Packed:
         take = _pinned if any(tensor.is_cuda for tensor in tensors.values()) else _on_pages
         self.buffers = {name: take(length, dtypes[name]) for name, length in lengths.items()}
         self._views = {name: spot.of(self.buffers) for name, spot in self.index.items()}
+
+
+def _runs(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Copies in a row whose sources lie side by side in memory, and their places too."""
+    run: list[Pair] = []
+    for pair in pairs:
+        if run and not all(_follows(*each) for each in zip(run[-1], pair, strict=True)):
+            yield run
+            run = []
+        run.append(pair)
+    if run:
+        yield run
+
+
+def _follows(first: Tensor, second: Tensor) -> bool:
+    return (
+        first.is_contiguous()
+        and second.is_contiguous()
+        and first.device == second.device
+        and first.dtype == second.dtype
+        and first.data_ptr() + first.nbytes == second.data_ptr()
+    )
+
+
+def _copy(run: list[Pair]) -> None:
+    """A long stretch in one go, which goes past the processor's caches: in half the time, and training keeps them."""
+    if len(run) > 1 and run[0][1].device.type == "cpu" and torch.get_num_threads() == 1:
+        to, source = (tensor.data_ptr() for tensor in run[0])
+        ctypes.memmove(to, source, sum(tensor.nbytes for _, tensor in run))
+        return
+    for to_tensor, tensor in run:
+        to_tensor.copy_(tensor)
 
 
 def _buffer_of(name: str, tensor: Tensor) -> str:

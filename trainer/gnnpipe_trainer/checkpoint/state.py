@@ -94,15 +94,16 @@ class TrainingState:
 
     def _kept(self) -> dict[str, Tensor]:
         """What blocks keep from one epoch to the next, under the number each has in the whole model."""
-        kept: dict[str, Tensor] = {}
+        live: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         for block, gather in enumerate(self.engine.stage.gathers, self.engine.stage.first_block):
             if gather.history is None or isinstance(gather.history, WholeGraph):
                 continue
             name = f"{HISTORY}.{block}.way{self.engine.topology.way}"
-            kept[name] = gather.history.live
+            live[name] = gather.history.live
             if gather.kept_gradients is not None:
-                kept[f"{name}.gradients"] = gather.kept_gradients
-        return kept
+                gradients[f"{name}.gradients"] = gather.kept_gradients
+        return live | gradients  # what lies side by side in memory comes one after the other
 
 
 def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:

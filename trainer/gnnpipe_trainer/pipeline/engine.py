@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from gnnpipe_trainer.models.block import Model, State
 from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import ConstantSum, Gather, WeightedSum, make_gather
-from gnnpipe_trainer.pipeline.history import History, WholeGraph
+from gnnpipe_trainer.pipeline.history import History, WholeGraph, side_by_side
 from gnnpipe_trainer.pipeline.schedule import (
     Action,
     Move,
@@ -151,13 +151,11 @@ class Engine:
         self._border_widths_in = blocks[first - 1].widths if first else ()
         self._border_widths_out = mine[-1].widths
         gathers: list[Gather] = []
-        for index, block in enumerate(mine):
-            constant = self.topology.is_first and index == 0 and model.constant_first_message
-            if constant and block.edge_weights is not None:
-                gathers.append(ConstantSum(block, self.shard))
-                continue
-            history = self._make_history(block.message_width)
-            factor = self.job.spec.parallelism.fresh_gradient_factor
+        if self.topology.is_first and model.constant_first_message and mine[0].edge_weights is not None:
+            gathers.append(ConstantSum(mine[0], self.shard))
+        read = mine[len(gathers) :]
+        factor = self.job.spec.parallelism.fresh_gradient_factor
+        for block, history in zip(read, self._make_histories([b.message_width for b in read]), strict=True):
             gathers.append(make_gather(block, self.shard, history, self.ways, factor))
         return Stage(
             gathers,
@@ -170,13 +168,13 @@ class Engine:
             self.job.spec.parallelism.recompute,
         )
 
-    def _make_history(self, width: int) -> History:
+    def _make_histories(self, widths: list[int]) -> Sequence[History]:
         rows = self.shard.inward.rows
         if self.slots == 1:
-            return WholeGraph(rows, width, self.dtype, self.device)
+            return [WholeGraph(rows, width, self.dtype, self.device) for width in widths]
         parallelism = self.job.spec.parallelism
         dtype = torch.bfloat16 if parallelism.history_precision == "bf16" else self.dtype
-        return History(rows, width, parallelism.history, dtype, self.device)
+        return side_by_side(rows, widths, parallelism.history, dtype, self.device)
 
     def _make_channels(self) -> dict[tuple[Work, Move], Channel]:
         """One channel per direction and neighbour that the schedule names."""

@@ -271,9 +271,7 @@ def publish(
     """
     side = shard.inward
     own, exchanges = side.rows_of(slot), side.exchanges(slot)
-    arriving = [
-        (e.way, message.new_empty(e.receive.stop - e.receive.start, message.shape[1])) for e in exchanges
-    ]
+    arriving = [(e.way, history.landing(e.receive, message)) for e in exchanges]
     wait = ways.swap([(e.way, message[e.send - own.start]) for e in exchanges], arriving)
     history.push(own, message)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -19,14 +21,11 @@ class History:
     fresh rows into it: nothing is copied, the two buffers change places.
     """
 
-    def __init__(
-        self, rows: int, width: int, spec: HistorySpec, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self.spec = spec
-        self.live = torch.zeros(rows, width, dtype=dtype, device=device)
-        self._next = torch.zeros_like(self.live) if spec.mode in ("ema", "frozen") else None
+    def __init__(self, spec: HistorySpec, live: Tensor, following: Tensor | None = None) -> None:
+        """Made by `side_by_side`. `following` is where modes that blend prepare the next epoch's."""
+        self.spec, self.live, self._next = spec, live, following
         self._epoch = 0
-        self.shift = torch.zeros(width, dtype=dtype, device=device)  # mean of (fresh - historical) so far
+        self.shift = live.new_zeros(live.shape[1])  # mean of (fresh - historical) so far
         self._shift_rows = 0
         self._difference: float | Tensor = 0.0
         self._magnitude: float | Tensor = 0.0
@@ -52,6 +51,10 @@ class History:
             self._shift_rows += fresh.shape[0]
             self.shift += ((fresh - served).sum(0) - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
         self.push_halo(rows, fresh)
+
+    def landing(self, rows: slice, like: Tensor) -> Tensor:
+        """Where rows of other ways arrive, as wide as `like`; `push_halo` them once they are there."""
+        return like.new_empty(rows.stop - rows.start, like.shape[1])
 
     def push_halo(self, rows: slice, fresh: Tensor) -> None:
         """Rows of other ways; their drift and shift are measured where they are at home."""
@@ -92,18 +95,34 @@ class WholeGraph(History):
     """The buffer where the whole graph is one slot: everything is fresh, so there is no history to keep."""
 
     def __init__(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(0, width, HistorySpec(mode="previous"), dtype, device)
+        super().__init__(HistorySpec(mode="previous"), torch.zeros(0, width, dtype=dtype, device=device))
         self.rows = rows
 
     def seed(self, exact: Tensor) -> None:
         pass
 
+    def landing(self, rows: slice, like: Tensor) -> Tensor:
+        """In the buffer itself, which is taken once."""
+        if len(self.live) != self.rows:
+            self.live = like.new_empty(self.rows, like.shape[1])
+        return self.live[rows]
+
     def push(self, rows: slice, fresh: Tensor) -> None:
         if rows.stop - rows.start == self.rows:
             self.live = fresh  # nothing comes from other ways: no copy is needed
-            return
-        self.live = fresh.new_empty(self.rows, fresh.shape[1])
-        self.live[rows] = fresh
+        else:
+            self.landing(rows, fresh).copy_(fresh)
 
     def push_halo(self, rows: slice, fresh: Tensor) -> None:
-        self.live[rows] = fresh
+        """They have landed where they belong."""
+
+
+def side_by_side(
+    rows: int, widths: Sequence[int], spec: HistorySpec, dtype: torch.dtype, device: torch.device
+) -> list[History]:
+    """The histories of a stage's blocks. Their buffers lie in one stretch, which a checkpoint copies in one go."""
+    buffers = 2 if spec.mode in ("ema", "frozen") else 1
+    stretches = torch.zeros(buffers, rows * sum(widths), dtype=dtype, device=device)
+    sizes = [rows * width for width in widths]
+    blocks = zip(widths, *(stretch.split(sizes) for stretch in stretches), strict=True)
+    return [History(spec, *(piece.view(rows, width) for piece in pieces)) for width, *pieces in blocks]
