@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,8 +14,12 @@ from gnnpipe_trainer.pipeline.history import side_by_side
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _one_thread() -> Iterator[None]:
+    """As ranks have it where each has a core; whoever comes after in this process has what was before."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def blocks_of_a_stage(mode: str = "ema") -> list[Tensor]:

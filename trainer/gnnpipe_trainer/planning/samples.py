@@ -76,9 +76,7 @@ class Run:
 
 
 # Each holds more than processors cache, as jobs do: smaller ones are a third quicker than what they stand for.
-CROWDED_RUN = Run(
-    "resgcn", 64, 0.5, 8, 20_000, 12, gradients="last"
-)  # which tells how ranks hold each other up
+CROWDED_RUN = Run("resgcn", 64, 0.5, 8, 20_000, 12, gradients="last")  # tells how ranks hold each other up
 TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
     Run("gcnii", 64, 0.5, 8, 24_000, 20, gradients="last"),
     Run("gcnii", 64, 0.0, 32, 20_000, 12, gradients="last"),
