@@ -24,7 +24,8 @@ Result = dict[str, Any]
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A process group of one, as the engine wants one."""
+    """A process group of one, as the engine wants one; afterwards the process is as it was."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # numbers near zero, as Adam's second moments become, would be slow
     store = dist.HashStore()  # type: ignore[attr-defined]
@@ -34,6 +35,7 @@ def alone() -> Iterator[None]:
     finally:
         dist.destroy_process_group()
         torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
 
 
 def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> Result:
