@@ -2,9 +2,9 @@
 
     python benchmarks/checkpoint_cost.py --stages 2
 
-One run goes round by round, ten epochs each: some after which a checkpoint is taken, one that has it alone, and some
-without. So each is compared with epochs of the same process a few seconds away, and what disturbs the machine hits all
-alike. The time of an epoch is that from the end of the one before to its own, with all that checkpoints do meanwhile.
+One run goes round by round, ten epochs each: some with a checkpoint each, one that has it alone, and some without. So
+each is compared with epochs of the same process a few seconds away, and what disturbs the machine hits all alike. The
+time of an epoch is that from its beginning to that of the next, with all that checkpoints do meanwhile.
 Prints JSON: medians over the rounds, with their 95% confidence intervals.
 """
 
@@ -28,7 +28,7 @@ from gnnpipe_trainer.graph.cache import chunked_graph
 
 NEVER = 1_000_000  # but for the last epoch, which is always saved
 WARM_UP = 4  # epochs; with one checkpoint, whose memory is taken then
-# What each epoch of a round has: a checkpoint copied and written in it, the rest of one, or nothing.
+# What each epoch of a round has: a checkpoint begun in it, what is left of the one before, both, or nothing.
 ROUND = ["into", "every", "every", "rest", "none", "none", "one", "rest of one", "none", "none"]
 WITH = ("into", "every", "one")
 BARS = {"every": 0.05, "every 10": 0.01}  # share of the time of an epoch
@@ -57,15 +57,15 @@ def place_in_round(epoch: int) -> str:
 
 
 def be_measured_rank(rank: int, world: int, port: int, out: Path, scratch: Path) -> None:
-    """As any other, but that checkpoints are due by turns and the end of each epoch is noted."""
-    ends: list[tuple[float, float]] = []
+    """As any other, but that checkpoints are due by turns and the beginning of each epoch is noted."""
+    begins: list[tuple[float, float]] = []
     written: list[float] = []
 
     def is_due(saver: Saver, epoch: int) -> bool:
-        ends.append((time.perf_counter(), time.process_time()))
+        begins.append((time.perf_counter(), time.process_time()))
         written.append(saver.counts.seconds)
-        (scratch / f"ends{rank}.json").write_text(json.dumps({"ends": ends, "written": written}))
-        return epoch == 1 or place_in_round(epoch + 1) in WITH
+        (scratch / f"begins{rank}.json").write_text(json.dumps({"begins": begins, "written": written}))
+        return epoch == 1 or place_in_round(epoch) in WITH
 
     Saver.is_due = is_due  # type: ignore[method-assign]
     be_rank(rank, world, port, out, scratch)
@@ -79,23 +79,23 @@ def cut_graph(given: argparse.Namespace) -> None:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Of each rank: when its epochs ended, by the clock and by its CPU time, and how long checkpoints took."""
+    """Of each rank: when its epochs began, by the clock and by its CPU time, and how long checkpoints took."""
     attempt = Attempt(job(given), folder / "out", folder / "scratch", be_measured_rank).start(forking())
     codes = attempt.wait(given.patience)
     if any(codes) or None in codes:
         attempt.end()
         raise RuntimeError((attempt.scratch / "log.txt").read_text())
-    return [json.loads((attempt.scratch / f"ends{rank}.json").read_text()) for rank in range(given.stages)]
+    return [json.loads((attempt.scratch / f"begins{rank}.json").read_text()) for rank in range(given.stages)]
 
 
 def rounds_of(ranks: list[list[tuple[float, float]]], clock: int) -> list[dict[str, list[float]]]:
     """Seconds of the epochs of each round, by what they had; the CPU time is that of all ranks."""
     rounds = []
     counted = ranks if clock else ranks[:1]
-    for first in range(WARM_UP, len(ranks[0]) - len(ROUND) + 1, len(ROUND)):
+    for first in range(WARM_UP, len(ranks[0]) - len(ROUND), len(ROUND)):
         seconds: dict[str, list[float]] = {}
         for epoch, place in enumerate(ROUND, first):
-            spent = sum(rank[epoch][clock] - rank[epoch - 1][clock] for rank in counted)
+            spent = sum(rank[epoch + 1][clock] - rank[epoch][clock] for rank in counted)
             seconds.setdefault(place, []).append(spent)
         rounds.append(seconds)
     return rounds
@@ -137,9 +137,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         ranks = measure(Path(folder), given)
         size = sum(file.stat().st_size for file in Path(folder).glob("out/checkpoints/*/*/*.bin"))
-    ends = [rank["ends"] for rank in ranks]
-    wall, cpu = ([shares(seconds) for seconds in rounds_of(ends, clock)] for clock in (0, 1))
-    without = [second for seconds in rounds_of(ends, 0) for second in seconds["none"]]
+    begins = [rank["begins"] for rank in ranks]
+    wall, cpu = ([shares(seconds) for seconds in rounds_of(begins, clock)] for clock in (0, 1))
+    without = [second for seconds in rounds_of(begins, 0) for second in seconds["none"]]
     result: dict[str, Any] = {
         "stages": given.stages,
         "rounds": given.rounds,

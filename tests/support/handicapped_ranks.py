@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fault_campaign import be_rank
+from fault_campaign import Attempt, be_rank
 
 # Where a rank stops: the module and the name in it whose call is never made.
 POINTS = {
@@ -17,7 +18,8 @@ POINTS = {
     "meeting": ("torch.distributed.distributed_c10d", "_new_process_group_helper"),  # the store is there
     "loading": ("gnnpipe_trainer.train", "chunked_graph"),
     "resuming": ("gnnpipe_trainer.train", "Start.apply"),
-    "saving": ("gnnpipe_trainer.checkpoint.saver", "write_part"),
+    "saving": ("gnnpipe_trainer.checkpoint.saver", "Part.write"),
+    "halfway through saving": ("gnnpipe_trainer.checkpoint.saver", "Saver.finish"),
     "finishing": ("gnnpipe_trainer.train", "Reporter.finish"),
 }
 
@@ -60,3 +62,15 @@ def _stopping(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def is_stopped(attempt: Attempt, rank: int) -> bool:
+    status = Path(f"/proc/{attempt.processes[rank].pid}/stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"
+
+
+def until(condition: Callable[[], bool], attempt: Attempt) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, attempt.codes
+        time.sleep(0.01)

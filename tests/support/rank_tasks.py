@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.checkpoint.packed import bytes_of
+from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
@@ -18,6 +20,7 @@ from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.train import evaluate, make_optimizer
+from gnnpipe_trainer.weights import Best, stage_state
 
 Arrays = dict[str, Any]
 
@@ -30,19 +33,23 @@ class Trained:
     accuracy: Any = None
 
 
-def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
+def engine_here(manifest: dict[str, Any], folder: str) -> tuple[Engine, torch.optim.Optimizer]:
+    """This rank's, with history filled as the manifest says."""
     job = parse_job(manifest)
     plan = make_plan(job)
     topology = Topology(plan.stages, plan.ways, dist.get_rank())
     graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
     torch.manual_seed(job.spec.training.seed)
     model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
-    groups = make_groups(topology, 60)
-    engine = Engine(job, plan, graph, model, topology, groups, torch.device("cpu"))
-    optimizer = make_optimizer(job.spec.training, engine.parameters)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    engine = Engine(job, plan, graph, model, topology, make_groups(topology, 60), torch.device("cpu"))
     if engine.slots > 1 and job.spec.parallelism.history.warmup == "exact":
         engine.exact_pass(fill_history=True)
+    return engine, make_optimizer(job.spec.training, engine.parameters)
+
+
+def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
+    engine, optimizer = engine_here(manifest, folder)
+    names = {id(parameter): name for name, parameter in engine.model.named_parameters()}
     trained = Trained()
     for epoch in range(epochs):
         times = engine.train_epoch(epoch)
@@ -51,8 +58,40 @@ def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
         trained.gradients.append({names[id(p)]: _array(p) for p in engine.parameters})
         optimizer.step()
         optimizer.zero_grad()
-    trained.accuracy = evaluate(engine, groups.control)
+    trained.accuracy = evaluate(engine, engine.groups.control)
     return trained
+
+
+@dataclass
+class LentHistory:
+    """One epoch's, as a checkpoint gets it between forward and backward."""
+
+    copied: bool = True
+    bytes_between: bytes = b""
+    bytes_at_end: bytes = b""  # of the same memory
+    read_next: bytes = b""  # by the next epoch
+
+
+def lend_histories(manifest: dict[str, Any], folder: str, epochs: int) -> list[LentHistory]:
+    engine, optimizer = engine_here(manifest, folder)
+    state = TrainingState(engine, optimizer, Best(stage_state(engine, engine.topology.stage)))
+    histories = [gather.history for gather in engine.stage.gathers if gather.history is not None]
+    lent: list[LentHistory] = []
+    for epoch in range(epochs):
+        seen, memory = LentHistory(), list[torch.Tensor]()
+
+        def between(seen: LentHistory = seen, memory: list[torch.Tensor] = memory) -> None:
+            memory.extend(state.history(between=True).arrived().buffers.values())
+            seen.copied = memory[0].data_ptr() != histories[0].coming.data_ptr()
+            seen.bytes_between = bytes(bytes_of(memory[0]))
+
+        engine.train_epoch(epoch, between)
+        optimizer.step()
+        optimizer.zero_grad()
+        seen.bytes_at_end = bytes(bytes_of(memory[0]))
+        seen.read_next = b"".join(bytes(bytes_of(history.live)) for history in histories)
+        lent.append(seen)
+    return lent
 
 
 def _array(parameter: torch.nn.Parameter) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.staleness.advice import stability_notice
 from gnnpipe_trainer.staleness.figures import StalenessProbe
-from gnnpipe_trainer.staleness.guard import DivergenceWatch, Ruling, Verdict
+from gnnpipe_trainer.staleness.guard import Diverged, DivergenceWatch, Ruling, Verdict
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
@@ -59,17 +60,20 @@ def train(job: GNNPipeJob, out: Path, manifest_folder: Path, scratch: Path) -> b
     vote = StopVote(rank.groups.control, (scratch / STOP).exists)
     stopped = vote.stop_now()
     while epoch < training.epochs and not stopped and not gave_up(training, epoch - 1, rank.best):
-        rank.train_epoch(epoch)
+        due = rank.saver.is_due(epoch) or epoch + 1 == training.epochs
+        rank.train_epoch(epoch, due)
         if is_evaluated(epoch, training):
             rank.evaluate(epoch)
         ends = epoch + 1 == training.epochs or gave_up(training, epoch, rank.best)
         stopped = vote.stop_after_epoch() and not ends
-        due = rank.saver.is_due(epoch) or ends or stopped
+        due = due or ends or stopped
         if (verdict := rank.verdict(wait=due)) and rank.judge(verdict).go_back:
             epoch = rank.go_back(verdict)
             continue
         if due and (rank.watch.at_ease or ends or stopped):
             rank.save(epoch)
+        else:
+            rank.saver.drop()
         epoch += 1
     vote.close()
     rank.close(stopped)
@@ -126,9 +130,12 @@ class Rank:
     def histories(self) -> list[History]:
         return [gather.history for gather in self.engine.stage.gathers if gather.history is not None]
 
-    def train_epoch(self, epoch: int) -> None:
+    def train_epoch(self, epoch: int, due: bool) -> None:
+        """`due`: a checkpoint is to follow, so history is written as soon as it is whole."""
+        self.saver.give_back()
         start = time.perf_counter()
-        times = self.engine.train_epoch(epoch)
+        saves = due and self.keeps_checkpoints
+        times = self.engine.train_epoch(epoch, partial(self._begin_save, epoch) if saves else None)
         staleness = self.probe.take(epoch)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -143,7 +150,11 @@ class Rank:
 
     def judge(self, verdict: Verdict) -> Ruling:
         """Raises Diverged where training must not go on."""
-        ruling = self.watch.judge(verdict)
+        try:
+            ruling = self.watch.judge(verdict)
+        except Diverged:
+            self.saver.wait()  # so that nothing half-written stays behind
+            raise
         if ruling.note is not None:
             self.reporter.note(ruling.note)
         return ruling
@@ -151,6 +162,7 @@ class Rank:
     def go_back(self, verdict: Verdict) -> int:
         """To the last good checkpoint, or to the very start, with calmer settings; the epoch to go on with."""
         self.saver.wait()
+        wait_for_all(self.groups.control)  # or rank 0 would find what others are still dropping
         self.reporter.settle()
         spoilt = not verdict.finite and verdict.epoch == self._began  # no number from the first epoch on
         if spoilt and self.topology.rank == 0:
@@ -185,16 +197,23 @@ class Rank:
         self.reporter.evaluated(epoch, accuracy)
         self.meter.evaluated(accuracy, self.reporter.last_line)
 
+    def _begin_save(self, epoch: int) -> None:
+        """Between forward and backward. If the one before is still being written, nobody waits for it here."""
+        if self.saver.idle and self.watch.at_ease:
+            self.saver.begin(epoch, self.state.history(between=True))
+
     def save(self, epoch: int) -> None:
-        """Copy what a checkpoint needs and go on; it is written meanwhile."""
+        """Copy what a checkpoint needs beside history and go on; it is written meanwhile."""
         if not self.keeps_checkpoints:
             return
         self.reporter.settle()
-        self.saver.wait()
+        if not self.saver.has_begun(epoch):
+            self.saver.wait()
+            self.saver.begin(epoch, self.state.history(between=False))
         self.meter.checkpointed(self.saver.counts.seconds, self.saver.counts.failed)
         content = self.identity.content(epoch, self.best, self.reporter)
         content |= {"staleness": self.reporter.staleness.saved(), "divergence": self.watch.saved()}
-        self.saver.save(epoch, self.state.copies(), content)
+        self.saver.finish(self.state.rest(), content)
 
     def close(self, stopped: bool) -> None:
         """Leave what a run leaves: a whole checkpoint; the results too, unless it was stopped before its end."""

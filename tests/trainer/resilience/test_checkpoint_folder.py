@@ -26,8 +26,8 @@ from gnnpipe_trainer.checkpoint.folder import (
     read_manifest,
     verified,
 )
-from gnnpipe_trainer.checkpoint.packed import Packed
-from gnnpipe_trainer.checkpoint.parts import load_tensors, write_part
+from gnnpipe_trainer.checkpoint.packed import Copies
+from gnnpipe_trainer.checkpoint.parts import Part, load_tensors
 
 NAMES = ("model.blocks.0.weight", "optimizer.blocks.0.weight.step", "history.3.way1")
 
@@ -38,12 +38,22 @@ def tensors(epoch: int) -> dict[str, torch.Tensor]:
     return {name: torch.rand(shape, generator=generator) for name, shape in zip(NAMES, shapes, strict=True)}
 
 
+def write_part(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    """In two turns, as training does; returns the checksum of each file."""
+    part = Part(folder, name)
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith("history.")}
+    part.write(Copies().fill(kept))
+    part.write(Copies().fill({name: tensor for name, tensor in tensors.items() if name not in kept}))
+    part.finish()
+    return part.checksums
+
+
 def write(checkpoints: Path, epoch: int) -> Path:
     folder = folder_of(checkpoints, epoch)
     checksums = {}
     for rank in range(2):
         part = {f"{name}.of{rank}": tensor for name, tensor in tensors(epoch).items()}
-        checksums |= write_part(beside(folder), f"rank{rank}", Packed().fill(part))
+        checksums |= write_part(beside(folder), f"rank{rank}", part)
     publish(folder, {"epoch": epoch, "best": {"epoch": epoch, "accuracy": [0.25, 0.5, 0.125]}}, checksums)
     return folder
 
@@ -159,11 +169,12 @@ def test_tensors_come_back_in_their_own_dtypes_and_shapes(tmp_path: Path) -> Non
         "history.1.way0": torch.rand(6, 5).bfloat16(),
         "model.weight": torch.rand(4, 3).t(),
     }
-    packed = Packed()
-    for _ in range(2):  # the second time into the same memory
-        packed.fill({name: tensor + 1 for name, tensor in mixed.items()})
-    folder = folder_of(tmp_path, 1)
-    publish(folder, {"epoch": 1}, write_part(beside(folder), "rank0", packed))
+    copies, part, folder = Copies(), Part(beside(folder_of(tmp_path, 1)), "rank0"), folder_of(tmp_path, 1)
+    for more in range(2):  # the second time into the same memory
+        packed = copies.fill({name: tensor + more for name, tensor in mixed.items()})
+    part.write(packed)
+    part.finish()
+    publish(folder, {"epoch": 1}, part.checksums)
     loaded = load_tensors(verified(folder), lambda name: True)
     assert loaded.keys() == mixed.keys()
     for name, tensor in mixed.items():
@@ -172,13 +183,13 @@ def test_tensors_come_back_in_their_own_dtypes_and_shapes(tmp_path: Path) -> Non
 
 
 def test_half_written_checkpoints_do_not_count(tmp_path: Path) -> None:
-    write_part(beside(folder_of(tmp_path, 5)), "rank0", Packed().fill(tensors(5)))
+    write_part(beside(folder_of(tmp_path, 5)), "rank0", tensors(5))
     assert found(tmp_path) == []
 
 
 def test_a_part_that_another_machine_wrote_elsewhere_is_missed_before_it_is_needed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 5)
-    checksums = write_part(beside(folder), "rank0", Packed().fill(tensors(5)))
+    checksums = write_part(beside(folder), "rank0", tensors(5))
     with pytest.raises(FileNotFoundError, match="a folder that all ranks share"):
         publish(folder, {"epoch": 5}, checksums | {"rank1/state.float32.bin": "0" * 64})
     assert found(tmp_path) == []

@@ -7,6 +7,8 @@ from typing import Any
 
 from fault_campaign import Attempt, lines_of, manifest
 
+from gnnpipe_trainer.checkpoint.folder import unfinished
+
 HOPELESS = 1e30  # a learning rate that no halving saves
 TOO_HIGH = 30.0  # it takes two rollbacks
 
@@ -18,12 +20,13 @@ def diverging(learning_rate: float, epochs: int = 24, **divergence: Any) -> dict
     return job
 
 
-def test_a_loss_that_is_no_number_ends_the_job_for_good(start_ranks: Any) -> None:
+def test_a_loss_that_is_no_number_ends_the_job_for_good(start_ranks: Any, tmp_path: Path) -> None:
     attempt: Attempt = start_ranks(diverging(HOPELESS))
     assert attempt.wait() == [2, 2]
     for rank in (0, 1):
         assert "training diverged: the loss of epoch" in attempt.sentence(rank)
         assert "spec.training.learningRate (1e+30)" in attempt.sentence(rank)
+    assert unfinished(tmp_path / "out" / "checkpoints") == []  # what was begun is not kept
 
 
 def test_after_as_many_rollbacks_as_allowed_the_job_fails(start_ranks: Any) -> None:
@@ -42,6 +45,7 @@ def test_training_goes_back_until_it_learns_and_a_resume_changes_nothing(
     assert whole[-1]["loss"] < 0.1 * whole[0]["loss"]
     told = [line["warning"] for line in whole if "warning" in line]
     assert "It goes on from epoch" in told[-1]
+    assert not any("was not finished" in warning for warning in told)
     assert "with learning rate 7.5, history.decay 0.975" in told[-1]
     assert start_ranks(diverging(TOO_HIGH, 12, **rollback)).wait() == [0, 0]
     assert start_ranks(diverging(TOO_HIGH, 20, **rollback)).wait() == [0, 0]

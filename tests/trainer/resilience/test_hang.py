@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -13,24 +12,12 @@ from typing import Any
 
 import pytest
 from fault_campaign import Attempt, lines_of, manifest
-from handicapped_ranks import POINTS, be_rank_that_stops
+from handicapped_ranks import POINTS, be_rank_that_stops, is_stopped, until
 
 from gnnpipe_trainer.endings import HUNG_PEER_EXIT, LOST_PEER_EXIT
 
 STALL_SECONDS = 4
 PATIENCE_SECONDS = 30  # a guard for a busy machine; without a watchdog the ranks would stay for good
-
-
-def is_stopped(attempt: Attempt, rank: int) -> bool:
-    status = Path(f"/proc/{attempt.processes[rank].pid}/stat").read_text()
-    return status.rpartition(")")[2].split()[0] == "T"
-
-
-def until(condition: Callable[[], bool], attempt: Attempt) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit, attempt.codes
-        time.sleep(0.01)
 
 
 def assert_left_naming(attempt: Attempt, rank: int) -> None:

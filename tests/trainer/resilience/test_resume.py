@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_campaign import Attempt, Toll, hit_one_rank, lines_of, manifest
-from handicapped_ranks import be_rank_with_a_disk_of_its_own
+from handicapped_ranks import be_rank_that_stops, be_rank_with_a_disk_of_its_own, is_stopped, until
 
-from gnnpipe_trainer.checkpoint.folder import found, read_manifest
+from gnnpipe_trainer.checkpoint.folder import found, read_manifest, unfinished
 
 Peace = tuple[dict[str, Any], Path]
 
@@ -30,6 +31,28 @@ def test_ten_kills_at_random_leave_no_trace(peace: Peace, start_ranks: Any, tmp_
     assert start_ranks(job).wait() == [0, 0]
     assert (tmp_path / "out" / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
     assert lines_of(tmp_path / "out") == lines_of(reference)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("point", ["saving", "halfway through saving"])
+def test_killed_while_history_is_written_or_before_the_rest_is_the_one_before_serves(
+    peace: Peace, forked: ForkServerContext, start_ranks: Any, tmp_path: Path, point: str, rank: int
+) -> None:
+    job, reference = peace
+    shorter, out = json.loads(json.dumps(job)), tmp_path / "out"
+    shorter["spec"]["training"]["epochs"] = 10  # the last of them is evaluated in either run
+    assert start_ranks(shorter).wait() == [0, 0]
+    target = partial(be_rank_that_stops, rank, point)
+    attempt = Attempt(job, out, tmp_path / "scratch-killed", target).start(forked)
+    until(lambda: is_stopped(attempt, rank) and bool(unfinished(out / "checkpoints")), attempt)
+    attempt.end()
+    assert [path.name for path in unfinished(out / "checkpoints")] == ["epoch-000011.new"]
+    attempt = start_ranks(job)
+    assert attempt.wait() == [0, 0]
+    started = json.loads((attempt.scratch / "started.json").read_text())
+    assert (started["checkpoint"], len(started["warnings"])) == ("epoch-000009", 1)
+    assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+    assert lines_of(out) == lines_of(reference)
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_serves(

@@ -6,16 +6,18 @@ finds its weights. Random numbers and the order of chunks are functions of (seed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnpipe_trainer.checkpoint.identity import BadCheckpoint
-from gnnpipe_trainer.checkpoint.packed import HISTORY, Packed
+from gnnpipe_trainer.checkpoint.loan import Loan, lend
+from gnnpipe_trainer.checkpoint.packed import GRADIENTS, HISTORY, Copies, Packed
 from gnnpipe_trainer.pipeline.engine import Engine
-from gnnpipe_trainer.pipeline.history import WholeGraph
+from gnnpipe_trainer.pipeline.gather import Gather
+from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.weights import Best, parameter_names, stage_state
 
 Load = Callable[[Callable[[str], bool]], dict[str, Tensor]]
@@ -26,11 +28,18 @@ class TrainingState:
 
     def __init__(self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best) -> None:
         self.engine, self.optimizer, self.best = engine, optimizer, best
-        self._packed = Packed()
+        self._copies, self._history_copies = Copies(), Copies()
 
-    def copies(self) -> Packed:
-        """Copies on the CPU that stay as they are while training goes on, until the next call."""
-        return self._packed.fill(self._tensors())
+    def history(self, between: bool) -> Loan:
+        """What the next epoch reads, on loan until it begins. `between`: between forward and backward of this one.
+
+        No two at a time: where the memory is a GPU's, it is the same copy that is lent.
+        """
+        return lend(self._histories(lambda it: it.coming if between else it.live), self._history_copies)
+
+    def rest(self) -> Packed:
+        """What is known at the end of an epoch only: copies that stay as they are until the next call."""
+        return self._copies.fill(self._gradients() | self._weights())
 
     def begin(self) -> None:
         """Nothing is done yet: history starts from an exact pass, unless the manifest says otherwise."""
@@ -52,9 +61,10 @@ class TrainingState:
         self._restore_optimizer(saved)
         self._restore_history(load, epochs_done, with_history)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _weights(self) -> dict[str, Tensor]:
+        """Those of model and optimizer, and the best."""
         topology = self.engine.topology
-        tensors = self._kept()
+        tensors: dict[str, Tensor] = {}
         if topology.way > 0:  # all ways of a stage hold the same weights
             return tensors
         for name, tensor in stage_state(self.engine, topology.stage).items():
@@ -84,7 +94,7 @@ class TrainingState:
             if gather.history is not None:
                 gather.history.resume_at(epochs_done)
         if with_history:
-            kept = self._kept()
+            kept = self._histories(lambda history: history.live) | self._gradients()
             saved = load(kept.__contains__)
             for name, tensor in kept.items():
                 tensor.copy_(_fitting(saved, name, tensor))
@@ -92,18 +102,18 @@ class TrainingState:
             self.engine.stage.forget_gradients()
             self.engine.exact_pass(fill_history=True)
 
-    def _kept(self) -> dict[str, Tensor]:
-        """What blocks keep from one epoch to the next, under the number each has in the whole model."""
-        live: dict[str, Tensor] = {}
-        gradients: dict[str, Tensor] = {}
+    def _histories(self, buffer: Callable[[History], Tensor]) -> dict[str, Tensor]:
+        return {name: buffer(history) for name, _, history in self._blocks()}
+
+    def _gradients(self) -> dict[str, Tensor]:
+        kept = ((name, gather.kept_gradients) for name, gather, _ in self._blocks())
+        return {f"{name}.{GRADIENTS}": tensor for name, tensor in kept if tensor is not None}
+
+    def _blocks(self) -> Iterator[tuple[str, Gather, History]]:
+        """Those that keep something from one epoch to the next, under the number each has in the whole model."""
         for block, gather in enumerate(self.engine.stage.gathers, self.engine.stage.first_block):
-            if gather.history is None or isinstance(gather.history, WholeGraph):
-                continue
-            name = f"{HISTORY}.{block}.way{self.engine.topology.way}"
-            live[name] = gather.history.live
-            if gather.kept_gradients is not None:
-                gradients[f"{name}.gradients"] = gather.kept_gradients
-        return live | gradients  # what lies side by side in memory comes one after the other
+            if gather.history is not None and not isinstance(gather.history, WholeGraph):
+                yield f"{HISTORY}.{block}.way{self.engine.topology.way}", gather, gather.history
 
 
 def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:

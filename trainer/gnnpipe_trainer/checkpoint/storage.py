@@ -8,7 +8,6 @@ read once, for its checksum, on its way to the disk. And nothing in a checkpoint
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -28,16 +27,18 @@ from torch.futures import Future
 
 from gnnpipe_trainer.checkpoint.folder import Damaged
 from gnnpipe_trainer.checkpoint.packed import Spot, bytes_of
-from gnnpipe_trainer.checkpoint.synced_file import write_synced
+from gnnpipe_trainer.checkpoint.synced_file import Moved, stays, write_synced
 
 INDEX = "index.json"
 
 
 class PlainWriter(StorageWriter):
-    """Writes one part. `index` says where in its tensors the named ones lie, for whoever reads them."""
+    """Writes one part."""
 
-    def __init__(self, folder: Path, index: dict[str, Spot]) -> None:
-        self.folder, self.index = folder, index
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.index: dict[str, Spot] = {}  # where in its tensors the named ones lie, for whoever reads them
+        self.moved: Moved = stays  # of the tensors of the plan at hand
         self.checksums: dict[str, str] = {}  # of each file that was written
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -45,7 +46,7 @@ class PlainWriter(StorageWriter):
         for item in plan.items:
             tensor = planner.resolve_data(item)
             assert isinstance(tensor, Tensor)  # parts hold nothing else
-            self._write(file_of(item.index.fqn), bytes_of(tensor))
+            self._write(file_of(item.index.fqn), bytes_of(tensor), self.moved)
             results.append(WriteResult(item.index, tensor.nbytes, None))
         return _done(results)
 
@@ -55,12 +56,12 @@ class PlainWriter(StorageWriter):
             for name, about in metadata.state_dict_metadata.items()
             if isinstance(about, TensorStorageMetadata)
         }
-        tensors = {name: asdict(spot) for name, spot in self.index.items()}
+        tensors = {name: vars(spot) for name, spot in self.index.items()}
         text = json.dumps({"buffers": buffers, "tensors": tensors})
         self._write(INDEX, memoryview(text.encode()))
 
-    def _write(self, name: str, content: memoryview) -> None:
-        self.checksums[name] = write_synced(self.folder / name, content)
+    def _write(self, name: str, content: memoryview, moved: Moved = stays) -> None:
+        self.checksums[name] = write_synced(self.folder / name, content, moved)
 
     def reset(self, checkpoint_id: str | PathLike[str] | None = None) -> None:
         self.checksums = {}

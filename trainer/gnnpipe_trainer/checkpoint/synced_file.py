@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +14,32 @@ import xxhash
 BLOCK_BYTES = 4096  # direct writes begin and end at multiples of it, in memory and on disk
 PIECE_BYTES = 4 << 20  # a checksum is taken of what is still in the processor's cache
 
+Moved = Callable[[memoryview], memoryview]
 
-def write_synced(path: Path, content: memoryview) -> str:
-    """Write a file and wait until it is on the disk; returns its checksum (folder.digest)."""
+
+def stays(rest: memoryview) -> memoryview:
+    """What is written from where it lies."""
+    return rest
+
+
+def write_synced(path: Path, content: memoryview, moved: Moved = stays) -> str:
+    """Write a file and wait until it is on the disk; returns its checksum (folder.digest).
+
+    `moved` says before each piece where the rest of the content lies by now, and learns at the end that none is left.
+    """
     known = xxhash.xxh3_128()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         os.truncate(descriptor, len(content))  # so that no write has to make it longer
         direct = _lies_on_a_block(content) and _go_direct(descriptor)
-        for start in range(0, len(content), PIECE_BYTES):
-            piece = content[start : start + PIECE_BYTES]
+        rest, offset = moved(content), 0
+        while rest:
+            piece = rest[:PIECE_BYTES]
             if direct and len(piece) % BLOCK_BYTES:
                 direct = _go_through_cache(descriptor)
             known.update(piece)
-            _write_all(descriptor, piece, start)
+            _write_all(descriptor, piece, offset)
+            rest, offset = moved(rest[PIECE_BYTES:]), offset + len(piece)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

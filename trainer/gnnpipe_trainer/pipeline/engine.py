@@ -82,12 +82,16 @@ class Engine:
         self.schedule = epoch_schedule(
             plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward
         )
+        self._last_forward = [action for action in self.schedule if action.work is Work.FORWARD][-1]
         self._channels = self._make_channels()
 
     # -- one epoch -----------------------------------------------------------------------------------------
 
-    def train_epoch(self, epoch: int) -> EpochTimes:
-        """Forward and backward of every slot; gradients are left on the parameters."""
+    def train_epoch(self, epoch: int, between: Callable[[], None] | None = None) -> EpochTimes:
+        """Forward and backward of every slot; gradients are left on the parameters.
+
+        `between` is called when this rank's forward is done: from then on history is what the next epoch reads.
+        """
         start = time.perf_counter()
         parallelism = self.job.spec.parallelism
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
@@ -97,6 +101,8 @@ class Engine:
         do = run.do if self.traffic.recorder is None else self._recorded(run.do, epoch, self.traffic.recorder)
         for action in self.schedule:
             do(action)
+            if action is self._last_forward and between is not None:
+                between()
         for channel in self._channels.values():
             channel.flush()
         self.ways.sum_gradients(self.parameters)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnpipe_api.job import HistorySpec
+from gnnpipe_trainer.pages import on_pages
 
 DRIFT_ROWS = 256  # of each push are compared, evenly spread: enough for a mean, and next to no memory traffic
 
@@ -34,6 +35,11 @@ class History:
     def keeps_gradients(self) -> bool:
         """Whether its readers' gradients of this epoch are for the next one."""
         return self.spec.gradients == "last"
+
+    @property
+    def coming(self) -> Tensor:
+        """What the next epoch is to read. Whole after the last push of this one, and left alone until the next."""
+        return self.live if self._next is None else self._next
 
     def seed(self, exact: Tensor) -> None:
         """Start from exact embeddings [rows, width]."""
@@ -120,9 +126,15 @@ class WholeGraph(History):
 def side_by_side(
     rows: int, widths: Sequence[int], spec: HistorySpec, dtype: torch.dtype, device: torch.device
 ) -> list[History]:
-    """The histories of a stage's blocks. Their buffers lie in one stretch, which a checkpoint copies in one go."""
+    """The histories of a stage's blocks. Their buffers lie in one stretch, which checkpoints are written from."""
     buffers = 2 if spec.mode in ("ema", "frozen") else 1
-    stretches = torch.zeros(buffers, rows * sum(widths), dtype=dtype, device=device)
     sizes = [rows * width for width in widths]
-    blocks = zip(widths, *(stretch.split(sizes) for stretch in stretches), strict=True)
+    stretches = [_stretch(sum(sizes), dtype, device) for _ in range(buffers)]
+    blocks = zip(widths, *(torch.split(stretch, sizes) for stretch in stretches), strict=True)
     return [History(spec, *(piece.view(rows, width) for piece in pieces)) for width, *pieces in blocks]
+
+
+def _stretch(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type == "cpu":
+        return on_pages(length, dtype)
+    return torch.zeros(length, dtype=dtype, device=device)
