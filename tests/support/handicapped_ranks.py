@@ -18,7 +18,7 @@ POINTS = {
     "meeting": ("torch.distributed.distributed_c10d", "_new_process_group_helper"),  # the store is there
     "loading": ("gnnpipe_trainer.train", "chunked_graph"),
     "resuming": ("gnnpipe_trainer.train", "Start.apply"),
-    "saving": ("gnnpipe_trainer.checkpoint.saver", "Part.write"),
+    "saving": ("gnnpipe_trainer.checkpoint.storage", "write_synced"),
     "halfway through saving": ("gnnpipe_trainer.checkpoint.saver", "Saver.finish"),
     "finishing": ("gnnpipe_trainer.train", "Reporter.finish"),
 }
