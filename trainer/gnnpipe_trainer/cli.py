@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gnnpipe_api.contract import ExitCode
-from gnnpipe_api.load import InvalidJob, load_job
+from gnnpipe_api.load import InvalidJob, load_job, parse_job
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,8 +117,20 @@ def worker(given: argparse.Namespace) -> int:
     """A pod's main process: trains as the stage that its environment says."""
     # Imports take seconds, and the kernel spares a container's first process every signal that it does not handle.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(ExitCode.PREEMPTED))
+    import_module("gnnpipe_trainer.rank_environment").enter(_ranks_of_pod())
     pod = import_module("gnnpipe_trainer.worker_pod")
     return int(pod.main())
+
+
+def _ranks_of_pod() -> int:
+    """Of the whole job; 1 where its environment is wrong, which is told when the rest is read."""
+    from gnnpipe_api.contract import ENV_MANIFEST
+    from gnnpipe_api.plan import make_plan
+
+    try:
+        return make_plan(parse_job(json.loads(os.environ[ENV_MANIFEST]))).ranks
+    except (KeyError, ValueError):
+        return 1
 
 
 def _result(out: Path) -> dict[str, Any] | None:

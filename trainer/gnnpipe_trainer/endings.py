@@ -20,6 +20,9 @@ HUNG_PEER_EXIT = 71  # another rank does not answer; the sentence names it
 
 PARENT = "GNNPIPE_PARENT"  # environment: process id of whoever started this process
 
+BEATS = "GNNPIPE_BEATS"  # environment: the pipe through which a rank tells its launcher that it lives
+BEAT, LAST_BEAT = b".", b"!"  # after the last one nobody waits for another
+
 SCRATCH_PREFIX = ".run-"  # a local launch's scratch folder, inside the run's output folder
 
 # Files in the launch's scratch folder.

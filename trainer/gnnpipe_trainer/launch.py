@@ -1,29 +1,32 @@
-"""Starts this machine's ranks with torchrun's agent and says in one sentence how they ended.
+"""Starts this machine's ranks, stays until they end, and says in one sentence how they ended.
 
-A laptop has one launch with all ranks; a cluster has one launch per pod, with static rendezvous at stage 0.
+A laptop has one launch with all ranks; a cluster has one launch per pod, and all meet at stage 0. Ranks find in their
+environment what torchrun would tell them. They are no programs of torchrun's because they are forks (nursery.py): its
+agent starts programs anew, each of which would import torch again, and of functions that it forks it keeps only one
+exit code, after as much as 30 s for a rank that has stopped.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch.distributed as dist
 from filelock import FileLock, Timeout
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gnnpipe_api.contract import ExitCode
+from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer import worker
 from gnnpipe_trainer.endings import (
     LOST_PEER_EXIT,
     PARENT,
@@ -35,10 +38,12 @@ from gnnpipe_trainer.endings import (
     parent_lives,
     sentence_file,
 )
-from gnnpipe_trainer.rank_environment import ALLOCATOR
+from gnnpipe_trainer.meeting import Meeting
+from gnnpipe_trainer.nursery import LISTEN_SECONDS, Nursery
+from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.watchdog import name_of
 
 SHUTDOWN_SECONDS = 5  # once one rank has failed the others have nothing left to save
-RENDEZVOUS_SECONDS = 24 * 3600  # other pods may wait for their nodes for long; the operator has the deadlines
 LOCK_PATIENCE_SECONDS = 45  # a run that is just stopping may hold the folder so long
 
 
@@ -74,36 +79,54 @@ class Outcome:
     sentence: str = ""
 
 
-def launch(place: Place, manifest: Path, out: Path, folder: Path, scratch: Path) -> Outcome:
+def rank_nursery(place: Place) -> Nursery:
+    """The ranks that run here, forked and waiting. Before this process starts threads or reads data."""
+    return Nursery(worker.main, place.ranks_here)
+
+
+def launch(place: Place, nursery: Nursery, manifest: Path, out: Path, folder: Path, scratch: Path) -> Outcome:
     """Run the ranks to their end. `scratch` is a folder of the caller's that it removes afterwards."""
-    arguments = ["-m", "gnnpipe_trainer.worker"]
+    arguments = []
     for name, path in (("manifest", manifest), ("out", out), ("folder", folder), ("scratch", scratch)):
         arguments += [f"--{name}", str(path)]
-    config = LaunchConfig(
-        min_nodes=place.machines,
-        max_nodes=place.machines,
-        nproc_per_node=place.ranks_here,
-        run_id=os.environ.get("GNNPIPE_ATTEMPT", "0"),
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
-        shutdown_timeout=SHUTDOWN_SECONDS,
-        signals_to_handle="SIGQUIT",  # the others are for _pass_on_stop
-        **_rendezvous(place),
-    )
-    _set_rank_environment(place.world, scratch)
     try:
-        with _pass_on_stop(scratch):
-            elastic_launch(config, sys.executable)(*arguments)
-    except ChildFailedError as error:
-        return _explain(error.failures, scratch, place)
-    except dist.DistError as error:  # the agent's own: it could not make, reach or keep the place to meet
+        with closing(
+            Meeting(place.machine, place.machines, place.master_address, place.master_port)
+        ) as meeting:
+            meeting.await_all()
+            with _pass_on_stop(scratch):
+                for local_rank, process in enumerate(nursery.ranks):
+                    process.order(_rank_environment(place, local_rank, meeting.port, scratch), arguments)
+                codes = _attend(nursery, place, manifest, scratch)
+            if not any(codes.values()):
+                meeting.leave()
+    except dist.DistError as error:  # the place to meet could not be made, reached or kept
         reason = str(error).splitlines()[0]
         return Outcome(place.blame(lost=[0]), f"stage 0, where all ranks meet, is not there: {reason}")
+    if any(codes.values()):
+        return _explain(codes, scratch, place)
     if (scratch / STOPPED).exists():
         return Outcome(
             ExitCode.PREEMPTED, "was asked to stop; it wrote a checkpoint and will go on from there"
         )
     return Outcome(ExitCode.DONE)
+
+
+def _attend(nursery: Nursery, place: Place, manifest: Path, scratch: Path) -> dict[int, int]:
+    """Until all ranks here have ended well, or one has not and the others are ended too; their exit codes."""
+    job = parse_job(json.loads(manifest.read_text()))
+    plan, patience = make_plan(job), job.spec.training.stall_timeout_seconds
+    topology = Topology(plan.stages, plan.ways, place.ranks[0])
+    ranks = dict(zip(place.ranks, nursery.ranks, strict=True))
+    while nursery.living and not any(process.exitcode for process in nursery.ranks):
+        nursery.listen(LISTEN_SECONDS)
+        for rank, process in ranks.items():
+            if process.silent_seconds > patience:  # where there are others, they were faster
+                sentence = f"{name_of(topology, rank)} has not answered for {process.silent_seconds:.0f} s"
+                Loss([rank], sentence).leave_in(scratch)  # before its end is seen: the end is not the cause
+                process.send(signal.SIGKILL)
+    nursery.end(SHUTDOWN_SECONDS)
+    return {rank: process.exitcode or 0 for rank, process in ranks.items()}
 
 
 @contextmanager
@@ -127,61 +150,51 @@ def _pass_on_stop(scratch: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _rendezvous(place: Place) -> dict[str, Any]:
-    if place.machines == 1:
-        return {
-            "rdzv_backend": "c10d",
-            "rdzv_endpoint": f"127.0.0.1:{place.master_port}",
-            "local_addr": "127.0.0.1",
-        }
+def _rank_environment(place: Place, local_rank: int, port: int, scratch: Path) -> Mapping[str, str]:
+    """By the names that torchrun gives them."""
     return {
-        "rdzv_backend": "static",
-        "rdzv_endpoint": f"{place.master_address}:{place.master_port}",
-        "rdzv_configs": {"rank": place.machine, "timeout": RENDEZVOUS_SECONDS},
+        "RANK": str(place.ranks[local_rank]),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(place.world),
+        "LOCAL_WORLD_SIZE": str(place.ranks_here),
+        "GROUP_RANK": str(place.machine),
+        "GROUP_WORLD_SIZE": str(place.machines),
+        "MASTER_ADDR": place.master_address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": str(True),  # ranks are guests of the launcher's store
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        # Else it stays behind in /tmp.
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")),
     }
 
 
-def _set_rank_environment(ranks: int, scratch: Path) -> None:
-    """Threads are shared out; large buffers are kept by the allocator instead of being mapped anew each time.
-
-    Among all ranks of the job, wherever they run: the number of threads that add up a sum decides how it is
-    rounded, so a job in pods, which like to be on one node anyway, learns bit for bit what it learns on a laptop.
-    """
-    os.environ[PARENT] = str(os.getpid())
-    os.environ.setdefault(
-        "TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")
-    )  # else it stays behind in /tmp
-    threads = max(1, (os.cpu_count() or 1) // ranks)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    for name, setting in ALLOCATOR.items():
-        os.environ.setdefault(name, setting)
-
-
-def _explain(failures: dict[int, ProcessFailure], scratch: Path, place: Place) -> Outcome:
+def _explain(codes: dict[int, int], scratch: Path, place: Place) -> Outcome:
     """The failure that caused the others, in a sentence that names its rank."""
     if loss := Loss.left_in(scratch):
         return Outcome(place.blame(loss.ranks), loss.sentence)
-    rank, failure = min(failures.items(), key=lambda item: (_blame(item[1]), item[0]))
+    rank, code = min(codes.items(), key=lambda item: (_blame(item[1]), item[0]))
     name = f"rank {rank} of {place.world}"
     said = sentence_file(scratch, rank)
     sentence = said.read_text() if said.exists() else ""
-    if failure.exitcode == ExitCode.INVALID:
+    if code == ExitCode.INVALID:
         return Outcome(ExitCode.INVALID, sentence)
-    if not sentence or failure.exitcode < 0:
-        return Outcome(ExitCode.FAILED, f"{name} {_by_code(failure.exitcode)}")
-    code = place.blame() if failure.exitcode == LOST_PEER_EXIT else ExitCode.FAILED
-    return Outcome(code, f"{name}: {sentence}")
+    if not sentence or code < 0:
+        return Outcome(ExitCode.FAILED, f"{name} {_by_code(code)}")
+    blame = place.blame() if code == LOST_PEER_EXIT else ExitCode.FAILED
+    return Outcome(blame, f"{name}: {sentence}")
 
 
-def _blame(failure: ProcessFailure) -> int:
+def _blame(code: int) -> int:
     """Lower is nearer to the cause: a wrong manifest, a killed rank, an error, a lost neighbour."""
-    if failure.exitcode == ExitCode.INVALID:
+    if code == ExitCode.INVALID:
         return 0
-    if failure.exitcode == -signal.SIGTERM:  # by the agent, because another one failed
+    if code == ExitCode.DONE:
+        return 5
+    if code == -signal.SIGTERM:  # by this launcher, because another one failed
         return 4
-    if failure.exitcode < 0:
+    if code < 0:
         return 1
-    return 3 if failure.exitcode == LOST_PEER_EXIT else 2
+    return 3 if code == LOST_PEER_EXIT else 2
 
 
 def _by_code(code: int) -> str:
@@ -193,15 +206,16 @@ def _by_code(code: int) -> str:
 
 
 def main() -> int:
-    """`python -m gnnpipe_trainer.launch RANKS MANIFEST OUT FOLDER SCRATCH`: a local run's agent process."""
+    """`python -m gnnpipe_trainer.launch RANKS MANIFEST OUT FOLDER SCRATCH`: a local run's launcher."""
     parent = os.environ.get(PARENT)
     die_with_parent(signal.SIGTERM)
     ranks, *paths = sys.argv[1:]
     manifest, out, folder, scratch = map(Path, paths)
+    place = Place(int(ranks))
     try:
-        with FileLock(out / ".lock", timeout=LOCK_PATIENCE_SECONDS):
+        with rank_nursery(place) as nursery, FileLock(out / ".lock", timeout=LOCK_PATIENCE_SECONDS):
             _clear_away_scratch(out, but=scratch)
-            outcome = launch(Place(int(ranks)), manifest, out, folder, scratch)
+            outcome = launch(place, nursery, manifest, out, folder, scratch)
     except Timeout:
         outcome = Outcome(ExitCode.INVALID, f"another run is using {out}; wait for it or name another --out")
     (scratch / "outcome.txt").write_text(outcome.sentence)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
+
 # Large buffers are kept instead of being mapped anew each time, and lie on huge pages (torch's switch).
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -11,3 +15,26 @@ ALLOCATOR = {
 
 # As ranks have it where each has a core, for whatever is compared with them.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **ALLOCATOR}
+
+
+def for_ranks(world: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """What of it `environment` lacks, for a job of `world` ranks.
+
+    Threads are shared out among all ranks of the job, wherever they run: the number of threads that add up a sum
+    decides how it is rounded, so a job in pods, which like to be on one node anyway, learns bit for bit what it learns
+    on a laptop.
+    """
+    threads = max(1, (os.cpu_count() or 1) // world)
+    wanted = {"OMP_NUM_THREADS": str(threads), **ALLOCATOR}
+    return {name: setting for name, setting in wanted.items() if name not in environment}
+
+
+def enter(world: int) -> None:
+    """Give this process, whose forks will be ranks, their environment. It starts anew where that is the only way.
+
+    The C library reads its settings when a process starts, the others are read when torch is imported.
+    """
+    lacking = for_ranks(world, os.environ)
+    os.environ.update(lacking)
+    if any(name.startswith("MALLOC_") for name in lacking):
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -25,6 +25,7 @@ from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.planning.main import make_planner
 from gnnpipe_trainer.planning.settle import settle
 from gnnpipe_trainer.planning.volume import volume
+from gnnpipe_trainer.rank_environment import for_ranks
 from gnnpipe_trainer.view import LiveView, final_table, show_error
 
 POLL_SECONDS = 0.1
@@ -114,7 +115,7 @@ def _train_in(
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches this process only, which then asks the agent to stop
-            env={**os.environ, PARENT: str(os.getpid())},
+            env={**os.environ, **for_ranks(plan.ranks, os.environ), PARENT: str(os.getpid())},
         )
     view.start(job, plan)
     try:

@@ -12,6 +12,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 STORE_TIMEOUT_SECONDS = 30.0
 ASK_SECONDS = 0.05
+CONNECT_SECONDS = 5.0
 
 
 def job_store() -> Store:
@@ -32,6 +33,18 @@ def await_store() -> None:
             return
         except OSError:
             time.sleep(ASK_SECONDS)
+
+
+def answers(address: str, port: int | None) -> bool:
+    """Whether a name has an address, and somebody listens there if a port is given."""
+    try:
+        if port is None:
+            socket.getaddrinfo(address, None)
+        else:
+            socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _address() -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 Every rank has a thread that counts up a number in the job's store. Rank 0 watches all of them, all watch rank 0,
 and what rank 0 finds it says in the store. So each beat costs a few words per rank, however many ranks there are.
+The launcher hears its own ranks through a pipe: it is who notices a rank that has no others.
 Waiting in a collective is no sign of life and no sign of death: only the beats count.
 
 It begins before the ranks have met: torch waits without end for a store whose process has stopped, and does not say
@@ -22,7 +23,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from gnnpipe_trainer.endings import HUNG_PEER_EXIT, Loss, pid_file, sentence_file
+from gnnpipe_trainer.endings import BEAT, BEATS, HUNG_PEER_EXIT, LAST_BEAT, Loss, pid_file, sentence_file
 from gnnpipe_trainer.pipeline.topology import Topology
 
 log = logging.getLogger("gnnpipe")
@@ -61,6 +62,7 @@ class Watchdog:
         self._beating.join(2 * self.interval)
         with suppress(dist.DistError):
             self.store.set(_key(self.topology.rank), DONE.decode())
+        _tell_launcher(LAST_BEAT)
 
     @property
     def store(self) -> Store:
@@ -119,7 +121,9 @@ class Watchdog:
 
     def _watch_store(self) -> None:
         """A store that has stopped does not answer at all, so the other thread cannot be the one to notice."""
+        _tell_launcher(BEAT)
         while not self._ended.wait(self.interval):
+            _tell_launcher(BEAT)
             if time.monotonic() - self._answered > self.patience + self.interval:
                 self._leave(Loss([0], f"{name_of(self.topology, 0)}, where all ranks meet, has not answered"))
 
@@ -169,6 +173,12 @@ class Watchdog:
     def _let_others_read(self) -> None:
         """The verdict; a rank looks for it at each of its beats."""
         time.sleep(max(1.0, 2 * self.interval))
+
+
+def _tell_launcher(beat: bytes) -> None:
+    if pipe := os.environ.get(BEATS):
+        with suppress(OSError):  # it is gone, or has stopped and does not listen
+            os.write(int(pipe), beat)
 
 
 def name_of(topology: Topology, rank: int) -> str:

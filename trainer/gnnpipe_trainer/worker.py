@@ -1,4 +1,4 @@
-"""One rank: started by torchrun's agent (launch.py), ends with an exit code that says why."""
+"""One rank: forked by the launcher (launch.py), ends with an exit code that says why."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ log = logging.getLogger("gnnpipe")
 SWITCH_SECONDS = 0.0005  # of a thread's turn at the interpreter while training waits; Python's is 0.005
 
 
-def main(arguments_given: Sequence[str] | None = None) -> int:
+def main(arguments_given: Sequence[str]) -> int:
     die_with_parent(signal.SIGKILL)
     sys.setswitchinterval(SWITCH_SECONDS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is handled by the launcher
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {os.environ['RANK']}: %(message)s")
+    format = f"%(asctime)s rank {os.environ['RANK']}: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=format, force=True)  # in place of the launcher's
     arguments = _arguments(arguments_given)
     scratch: Path = arguments.scratch
     pid_file(scratch, int(os.environ["RANK"])).write_text(str(os.getpid()))
@@ -75,7 +76,7 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
         return _crash(scratch, error)
 
 
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("--manifest", "--out", "--folder", "--scratch"):
         parser.add_argument(name, type=Path, required=True)
@@ -128,10 +129,3 @@ def _is_connection_error(error: RuntimeError) -> bool:
         "gloo",
     )
     return any(word.lower() in str(error).lower() for word in words)
-
-
-if __name__ == "__main__":
-    code = main()
-    if code != ExitCode.DONE:  # threads may wait for ranks that are gone: nobody waits for them
-        logging.shutdown()
-        os._exit(code)

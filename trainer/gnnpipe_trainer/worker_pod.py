@@ -5,11 +5,11 @@ The names in the environment are the contract with the operator (gnnpipe_api/con
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -19,8 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from torch.distributed.elastic.multiprocessing.api import SignalException
-
 from gnnpipe_api import contract
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
@@ -28,12 +26,14 @@ from gnnpipe_api.load import InvalidJob, Problem, parse_job
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.data import BadGraph
-from gnnpipe_trainer.launch import Outcome, Place, launch
+from gnnpipe_trainer.launch import Outcome, Place, launch, rank_nursery
 from gnnpipe_trainer.meter import ENV_METER
 from gnnpipe_trainer.models.block import BadModel
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.monitor import Monitor, serving
+from gnnpipe_trainer.nursery import Nursery
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
+from gnnpipe_trainer.store import answers
 
 log = logging.getLogger("gnnpipe")
 
@@ -43,8 +43,11 @@ ENV_MONITOR_ADDRESS = "GNNPIPE_MONITOR_ADDRESS"  # host:port
 
 MESSAGE_BYTES = 4096  # Kubernetes keeps no more of a termination message
 ASK_SECONDS = 1.0
-CONNECT_SECONDS = 5.0
 REMIND_EVERY = 60  # times asked
+
+
+class AskedToStop(Exception):
+    """SIGTERM, while there is nothing to save yet."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,13 @@ def main() -> int:
     message = ""
     try:
         pod = read_pod(os.environ)
-        outcome = train(pod)
+        with rank_nursery(pod.place) as nursery:  # before the monitor's threads are there
+            outcome = train(pod, nursery)
         if outcome.code == ExitCode.DONE and pod.stage == 0:
             message = summary(pod.out / "result.json")
     except (InvalidJob, BadGraph, BadModel) as mistake:
         outcome = Outcome(ExitCode.INVALID, str(mistake))
-    except SignalException:
+    except AskedToStop:
         outcome = Outcome(ExitCode.PREEMPTED, "was asked to stop (SIGTERM)")
     if outcome.sentence:
         log.error("%s", outcome.sentence)
@@ -120,7 +124,7 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
         raise _wrong(str(error)) from None
 
 
-def train(pod: Pod) -> Outcome:
+def train(pod: Pod, nursery: Nursery) -> Outcome:
     if contract.CACHE_MOUNT and Path(contract.CACHE_MOUNT).is_dir():
         os.environ.setdefault("GNNPIPE_CACHE", contract.CACHE_MOUNT)
     host, port = _monitor_address()
@@ -135,7 +139,7 @@ def train(pod: Pod) -> Outcome:
             monitor.phase = "training"
             manifest = scratch / "manifest.json"
             manifest.write_text(os.environ[contract.ENV_MANIFEST])
-            outcome = launch(pod.place, manifest, pod.out, pod.code_folder, scratch)
+            outcome = launch(pod.place, nursery, manifest, pod.out, pod.code_folder, scratch)
             monitor.phase = "done" if outcome.code == ExitCode.DONE else "failed"
             return outcome
 
@@ -145,6 +149,8 @@ def prepare(pod: Pod) -> None:
     pod.out.mkdir(parents=True, exist_ok=True)
     graph = chunked_graph(pod.job.spec.graph, pod.plan.ways, pod.plan.chunks, pod.code_folder)
     build_model(pod.job.spec.model, graph.num_features, graph.num_classes, pod.code_folder)
+    del graph
+    ctypes.CDLL(None).malloc_trim(0)  # as ranks do, this process would keep what it has freed
 
 
 def wait_for_stage_0(pod: Pod) -> None:
@@ -160,18 +166,6 @@ def wait_for_stage_0(pod: Pod) -> None:
             log.info("Waiting for stage 0 at %s", pod.master_address)
         asked += 1
         time.sleep(ASK_SECONDS)
-
-
-def answers(address: str, port: int | None) -> bool:
-    """Whether a name has an address, and somebody listens there if a port is given."""
-    try:
-        if port is None:
-            socket.getaddrinfo(address, None)
-        else:
-            socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 def make_monitor(pod: Pod, folder: Path) -> Monitor:
@@ -228,5 +222,5 @@ def _memory_folder() -> str | None:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Until the ranks run, there is nothing to save; from then on torchrun's agent has this signal."""
-    raise SignalException("asked to stop", signal.Signals(number))
+    """Until the ranks run, there is nothing to save; from then on the launcher has this signal."""
+    raise AskedToStop

@@ -21,7 +21,8 @@ from rank_pool import free_port
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_operator.progress import read_progress
 from gnnpipe_trainer.launch import Place
-from gnnpipe_trainer.worker_pod import MESSAGE_BYTES, answers, leave_word, main, summary
+from gnnpipe_trainer.store import answers
+from gnnpipe_trainer.worker_pod import MESSAGE_BYTES, leave_word, main, summary
 
 
 class Pod:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_trainer.endings import die_with_parent
-from gnnpipe_trainer.launch import Place, launch
+from gnnpipe_trainer.launch import Place, launch, rank_nursery
 
 
 def main() -> int:
     """`python -m gnnpipe_trainer.bench.node PLACE MANIFEST OUT FOLDER SCRATCH`; PLACE is a launch.Place in JSON."""
     die_with_parent(signal.SIGTERM)
-    place, *paths = sys.argv[1:]
+    words, *paths = sys.argv[1:]
+    place = Place(**json.loads(words))
     manifest, out, folder, scratch = map(Path, paths)
-    outcome = launch(Place(**json.loads(place)), manifest, out, folder, scratch)
+    with rank_nursery(place) as nursery:
+        outcome = launch(place, nursery, manifest, out, folder, scratch)
     if outcome.code != ExitCode.DONE:
         sys.stderr.write(f"{outcome.sentence}\n")
     return outcome.code
