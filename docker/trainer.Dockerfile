@@ -40,6 +40,7 @@ COPY --from=dependencies /app /app
 COPY --from=build /gnnpipe /app
 # Root's file system may be read-only: no bytecode is written, and every cache goes to the writable /tmp.
 # OUTDATED_IGNORE: ogb would ask the internet for a newer version at import.
+# MALLOC_, THP_: what ranks want of the C library when they start; without them `gnnpipe worker` starts twice.
 # NVIDIA_VISIBLE_DEVICES is left alone: the device plugin sets it to the GPUs that the pod was given.
 ENV PATH=/app/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp \
@@ -47,6 +48,9 @@ ENV PATH=/app/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     MPLCONFIGDIR=/tmp/matplotlib \
     OUTDATED_IGNORE=1 \
+    MALLOC_MMAP_THRESHOLD_=1073741824 \
+    MALLOC_TRIM_THRESHOLD_=4294967296 \
+    THP_MEM_ALLOC_ENABLE=1 \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
 WORKDIR /tmp

@@ -13,6 +13,7 @@ import pytest
 from rendered_chart import ROOT, Helm
 
 from gnnpipe_api.contract import MASTER_PORT, MONITOR_PORT
+from gnnpipe_trainer.rank_environment import ALLOCATOR
 
 OPERATOR, TRAINER = ROOT / "docker/operator.Dockerfile", ROOT / "docker/trainer.Dockerfile"
 
@@ -65,6 +66,12 @@ def test_the_images_expose_the_ports_that_are_agreed_on(helm: Helm) -> None:
     ports = {port["containerPort"] for port in helm.render().container()["ports"]}
     assert exposed(OPERATOR) == ports
     assert exposed(TRAINER) == {MONITOR_PORT, MASTER_PORT}
+
+
+def test_the_trainer_starts_with_what_ranks_want_of_the_c_library() -> None:
+    (settings,) = re.findall(r"^ENV ((?:.*\\\n)*.*)", final_stage(TRAINER), flags=re.MULTILINE)
+    given = dict(each.split("=", 1) for each in settings.replace("\\\n", " ").split())
+    assert ALLOCATOR.items() <= given.items()
 
 
 def exposed(path: Path) -> set[int]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -81,6 +82,7 @@ class Outcome:
 
 def rank_nursery(place: Place) -> Nursery:
     """The ranks that run here, forked and waiting. Before this process starts threads or reads data."""
+    import_module("torch._dynamo")  # which optimizers ask for in their first step
     return Nursery(worker.main, place.ranks_here)
 
 

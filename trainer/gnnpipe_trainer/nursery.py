@@ -54,9 +54,10 @@ class RankProcess:
         return self._orders, self.beats
 
     def order(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
-        """Be a rank, with these beside the environment that is there already. One that is gone cannot read it."""
+        """Be a rank, with these beside what this process has in its environment by now."""
+        order = {"environment": {**os.environ, **environment}, "arguments": list(arguments)}
         with suppress(BrokenPipeError), os.fdopen(os.dup(self._orders), "w") as pipe:
-            pipe.write(json.dumps({"environment": dict(environment), "arguments": list(arguments)}) + "\n")
+            pipe.write(json.dumps(order) + "\n")
 
     def listen(self, seconds: float) -> None:
         """What came through its pipe in the last `seconds`; also notices its end."""

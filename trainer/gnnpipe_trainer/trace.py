@@ -19,7 +19,6 @@ from typing import Any
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.pipeline.schedule import Work, slot_count
-from gnnpipe_trainer.planning.simulate import play
 from gnnpipe_trainer.timeline import WAIT, Row, Span, is_work, makespan, worked
 
 ENV_PROFILE = (
@@ -117,7 +116,9 @@ def trace_events(recorded: Recorded, plan: Plan) -> dict[str, Any]:
 
 def draw_typical_epoch(path: Path, recorded: Recorded, plan: Plan, split_backward: bool) -> None:
     """The recorded epoch of median length, beside what the same work would take with nothing to wait for."""
-    from gnnpipe_trainer.draw import draw_run  # not for ranks, which only record: matplotlib takes its time
+    # Not for ranks, which only record: both take their time.
+    from gnnpipe_trainer.draw import draw_run
+    from gnnpipe_trainer.planning.simulate import play
 
     shared = set.intersection(*(set(epochs) for epochs in recorded.values()))
     rows_of = {epoch: [_drawn(epochs[epoch]) for epochs in recorded.values()] for epoch in shared}

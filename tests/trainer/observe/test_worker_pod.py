@@ -183,6 +183,21 @@ def test_the_survivor_of_a_lost_node_leaves_with_a_code_of_its_own_and_names_who
     assert "rank 0 (stage 0)" in second.message.read_text()
 
 
+def test_a_pod_whose_only_rank_hangs_ends_itself_and_names_it(job: dict[str, Any], tmp_path: Path) -> None:
+    """No other rank is there to notice, and Kubernetes sees a container that runs."""
+    job["spec"]["training"] |= {"epochs": 100_000, "stallTimeoutSeconds": 4}
+    job["spec"]["parallelism"] |= {"stages": 1}
+    with pods(Pod(tmp_path / "s0", job, 0, free_port())) as (pod,):
+        while not (pod.ask("/progress") or {}).get("epoch"):
+            assert not pod.ends_within(0.2), pod.log.read_text()
+        children = Path(f"/proc/{pod.process.pid}/task/{pod.process.pid}/children").read_text().split()
+        (rank,) = map(int, children)
+        os.kill(rank, signal.SIGSTOP)
+        assert pod.wait() == ExitCode.FAILED, pod.log.read_text()
+    assert pod.message.read_text().startswith("rank 0 (stage 0) has not answered for 4 s")
+    assert not Path(f"/proc/{rank}").exists()
+
+
 @pytest.mark.parametrize(
     ("place", "lost", "code"),
     [
