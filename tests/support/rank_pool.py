@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import traceback
 from collections.abc import Callable
@@ -11,6 +10,9 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+# Imported once, by the process of which all ranks are forks. A process has one of these, so that tests which start
+# ranks by fault_campaign.forking() share it.
+PRELOADED = ["gnnpipe_trainer.worker", "torch._dynamo"]
 START_SECONDS = 240
 TIMEOUT_SECONDS = 60
 
@@ -19,7 +21,8 @@ class RankPool:
     """`run(task, world, ...)` calls task(...) on `world` ranks of a gloo process group and returns their results."""
 
     def __init__(self, size: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         for _ in range(size):
@@ -51,7 +54,6 @@ class RankPool:
 
 
 def _serve(pipe: Connection) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
     import rank_tasks  # noqa: F401
     import torch
     import torch.distributed as dist
