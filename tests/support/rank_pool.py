@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -79,6 +81,8 @@ def _serve(pipe: Connection) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below those that the system gives to clients, so that none of them takes it before it is used."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(20_000, 30_000)))
+            return int(probe.getsockname()[1])

@@ -100,8 +100,8 @@ def launch(place: Place, nursery: Nursery, manifest: Path, out: Path, folder: Pa
                 for local_rank, process in enumerate(nursery.ranks):
                     process.order(_rank_environment(place, local_rank, meeting.port, scratch), arguments)
                 codes = _attend(nursery, place, manifest, scratch)
-            if not any(codes.values()):
-                meeting.leave()
+                if not any(codes.values()):
+                    meeting.leave()
     except dist.DistError as error:  # the place to meet could not be made, reached or kept
         reason = str(error).splitlines()[0]
         return Outcome(place.blame(lost=[0]), f"stage 0, where all ranks meet, is not there: {reason}")

@@ -21,10 +21,13 @@ from contextlib import suppress
 
 from gnnpipe_trainer.endings import BEATS, LAST_BEAT, PARENT
 
+log = logging.getLogger("gnnpipe")
+
 RankMain = Callable[[Sequence[str]], int]
 
 CRASHED = 1  # exit code of a rank whose main function raised what it does not know
 LISTEN_SECONDS = 0.1
+KILLED_SECONDS = 30  # one that waits for a wedged device in the kernel cannot even be killed
 ENDING_SECONDS = 0.005  # a rank that ends closes its pipe a little before
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -133,8 +136,12 @@ class Nursery:
             self.listen(min(left, LISTEN_SECONDS))
         for rank in self.living:
             rank.send(signal.SIGKILL)
-        while self.living:
+        limit = time.monotonic() + KILLED_SECONDS
+        while self.living and time.monotonic() < limit:
             self.listen(LISTEN_SECONDS)
+        for rank in self.living:
+            log.error("Process %d does not end, though it was killed: its device does not answer", rank.pid)
+            rank.exitcode = -signal.SIGKILL
 
 
 def _live(main: RankMain, orders: int, beats: int, parent: int) -> None:
