@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from made_once import made_once
 
 from gnnpipe_trainer.cli import main
 
@@ -48,9 +49,12 @@ def job() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A job that `gnnpipe run --profile` has trained in two processes."""
-    folder = tmp_path_factory.mktemp("finished")
+    folder = made_once(tmp_path_factory, "finished", _run)
+    return FinishedRun(folder / "small.yaml", folder / "out")
+
+
+def _run(folder: Path) -> None:
     manifest = folder / "small.yaml"
     manifest.write_text(yaml.safe_dump(small_job()))
     code = main(["run", str(manifest), "--out", str(folder / "out"), "--profile"])
     assert code == 0, (folder / "out" / "train.log").read_text()
-    return FinishedRun(manifest, folder / "out")

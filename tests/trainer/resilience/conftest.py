@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 from fault_campaign import Attempt, forking, manifest
+from made_once import made_once
 
 StartRanks = Callable[..., Attempt]
 
@@ -42,8 +43,10 @@ def start_ranks(
 @pytest.fixture(scope="session")
 def peace(forked: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """A job and the folder of its run that nobody interrupted."""
-    folder = tmp_path_factory.mktemp("peace")
     job = manifest(epochs=30)
-    attempt = Attempt(job, folder / "out", folder / "scratch").start(forked)
-    assert attempt.wait() == [0, 0], (folder / "scratch" / "log.txt").read_text()
-    return job, folder / "out"
+
+    def train(folder: Path) -> None:
+        attempt = Attempt(job, folder / "out", folder / "scratch").start(forked)
+        assert attempt.wait() == [0, 0], (folder / "scratch" / "log.txt").read_text()
+
+    return job, made_once(tmp_path_factory, "peace", train) / "out"
