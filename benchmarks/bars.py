@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnnpipe_trainer.bench.compare import CPU, WALL, time_ratio
-from gnnpipe_trainer.bench.modes import BARE, CHUNKS, CSR, DGL, EDGE_INDEX, ONE_RANK
+from gnnpipe_trainer.bench.modes import BARE, BY_TURNS, CHUNKS, CSR, DGL, EDGE_INDEX, ONE_RANK, SKIPPED
 
 Row = dict[str, Any]
 PIPELINE, UNSPLIT, GRAPH = "pipeline, 2 stages", "pipeline, 2 stages, W not split", "graph, 2 ways"
+NO_ZEROS = f"{PIPELINE}, {SKIPPED}"
 HYBRID, GRAPH_4 = "hybrid, 2 stages x 2 ways", "graph, 4 ways"
 LINK_BARS = {"1gbit": 3.0, "200mbit": 8.0}
 WAITING_ALLOWANCE = 0.05
@@ -80,10 +81,17 @@ def _one_rank(case: str, rows: Rows) -> Iterator[Bar]:
         if cost := rows.speed(ONE_RANK, name):
             by_cpu = rows.speed(ONE_RANK, name, clock=CPU)
             yield Bar(case, f"{name}: time against 1 chunk", 1.15, cost, False, by_cpu=by_cpu)
-    if overhead := rows.speed(BARE, ONE_RANK):
-        by_cpu = rows.speed(BARE, ONE_RANK, clock=CPU)
-        what = "engine: time against the bare loop of its kernels"
-        yield Bar(case, what, 1.05, overhead, False, by_cpu=by_cpu)
+    yield from _overhead(case, rows)
+
+
+def _overhead(case: str, rows: Rows) -> Iterator[Bar]:
+    """By turns in one process where that was measured, for two processes differ by more than this bar."""
+    what = "engine: time against the bare loop of its kernels"
+    if (turns := rows.get(BY_TURNS)) is not None:
+        overhead, by_cpu = (time_ratio(turns, turns["beside"], clock) for clock in (WALL, CPU))
+        yield Bar(case, f"{what}, by turns", 1.05, overhead, False, by_cpu=by_cpu)
+    elif overhead_apart := rows.speed(BARE, ONE_RANK):
+        yield Bar(case, what, 1.05, overhead_apart, False, by_cpu=rows.speed(BARE, ONE_RANK, clock=CPU))
 
 
 def _pipeline(case: str, rows: Rows) -> Iterator[Bar]:
@@ -107,11 +115,11 @@ def _against_graph(case: str, rows: Rows) -> Iterator[Bar]:
         what = "2 stages against 2-way graph parallelism: times fewer bytes (wanted: by formula)"
         yield Bar(case, what, wanted, figure, at_least=True, timed=False)
     for rate, wanted in ((None, 1.0), *LINK_BARS.items()):
-        if speed := rows.speed(PIPELINE, GRAPH, rate):
-            where = "loopback" if rate is None else rate
-            yield Bar(
-                case, f"2 stages against 2-way graph parallelism: times as fast, {where}", wanted, speed, True
-            )
+        where = "loopback" if rate is None else rate
+        for name, stages in ((PIPELINE, "2 stages"), (NO_ZEROS, f"2 stages, {SKIPPED},")):
+            if speed := rows.speed(name, GRAPH, rate):
+                what = f"{stages} against 2-way graph parallelism: times as fast, {where}"
+                yield Bar(case, what, wanted, speed, at_least=True)
 
 
 def _hybrid(case: str, rows: Rows) -> Iterator[Bar]:

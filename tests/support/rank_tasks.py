@@ -19,6 +19,8 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.pipeline.wire import Traffic
+from gnnpipe_trainer.pipeline.zeros import Border, NonZeroActivations, NonZeroGradients
 from gnnpipe_trainer.train import evaluate, make_optimizer
 from gnnpipe_trainer.weights import Best, stage_state
 
@@ -124,3 +126,38 @@ def agreed_cuts(manifest: dict[str, Any], folder: str) -> tuple[int, ...]:
     shard = Shard(graph, topology.way, torch.float32, torch.device("cpu"))
     groups = make_groups(topology, 60)
     return agree_on_cut(plan, model, shard, Path(folder) / "checkpoints", groups.control).layers_per_stage
+
+
+def cross_a_border_without_zeros(wire: str, shares: list[float]) -> list[tuple[Any, Any]]:
+    """One slot in several epochs, with so many of its numbers not zero.
+
+    Rank 0 sends activations, rank 1 gradients. Each returns (expected, received) of every epoch.
+    """
+    rank, rows, width = dist.get_rank(), 40, 16
+    groups = make_groups(Topology(2, 1, rank), 60)
+    dtype, cpu, traffic, border = getattr(torch, wire), torch.device("cpu"), Traffic(), Border()
+    forward = NonZeroActivations(
+        1 - rank, groups.activations, traffic, dtype, cpu, border=border, control=groups.control
+    )
+    backward = NonZeroGradients(1 - rank, groups.gradients, traffic, dtype, cpu, border=border)
+    pairs = []
+    for epoch, share in enumerate(shares):
+        torch.manual_seed(epoch)
+        marks = torch.rand(rows, width) < share
+        activations, gradients = ((torch.randn(rows, width) * marks).to(dtype).float() for _ in range(2))
+        noise = torch.randn(rows, width) * ~marks  # gradients that stop at zeros: need not arrive
+        border.start_epoch()
+        if rank == 0:
+            forward.send((activations,), slot=0)
+            backward.post(rows * width, slot=0)
+            received = backward.receive(rows, (width,), torch.float32, slot=0)[0]
+            expected = gradients
+        else:
+            forward.post(rows * width, slot=0)
+            received = forward.receive(rows, (width,), torch.float32, slot=0)[0]
+            backward.send((gradients + noise,), slot=0)
+            expected = activations
+        forward.flush()
+        backward.flush()
+        pairs.append((expected.numpy(), received.numpy()))
+    return pairs

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_trainer.bench import bare, one_rank, plain
-from gnnpipe_trainer.bench.compare import time_ratio
+from gnnpipe_trainer.bench import bare, by_turns, one_rank, plain
+from gnnpipe_trainer.bench.compare import Comparison, time_ratio
 from gnnpipe_trainer.bench.measure import RunFailed, measure
-from gnnpipe_trainer.bench.modes import CSR, EDGE_INDEX, ONE_RANK, Mode, modes_for
+from gnnpipe_trainer.bench.modes import (
+    CSR,
+    EDGE_INDEX,
+    ONE_RANK,
+    SKIPPED,
+    SLOW_EPOCHS,
+    TWO_AT_ONCE,
+    Mode,
+    modes_for,
+)
 from gnnpipe_trainer.cli import main
 
 EPOCHS = 3
@@ -52,13 +62,17 @@ def test_all_modes_of_two_ranks_in_the_order_of_the_table(job: GNNPipeJob) -> No
         "torch-geometric, edge_index",
         "torch-geometric, CSR, cached",
         "bare loop of the same kernels",
+        "1 rank, 1 chunk, by turns with the bare loop",
         "1 rank, 1 chunk",
+        "1 rank, 1 chunk, two such jobs at once",
         "1 rank, 16 chunks",
         "1 rank, 16 chunks in turn",
         "pipeline, 2 stages",
         "pipeline, 2 stages, W not split",
+        "pipeline, 2 stages, zeros skipped",
         "graph, 2 ways",
         "pipeline, 2 stages, 1gbit",
+        "pipeline, 2 stages, zeros skipped, 1gbit",
         "graph, 2 ways, 1gbit",
     ]
 
@@ -80,7 +94,33 @@ def test_modes_that_cannot_train_a_job_are_left_out(job: GNNPipeJob) -> None:
     model = job.spec.model.model_copy(update={"kind": "gat", "layers": 1})
     other = job.model_copy(update={"spec": job.spec.model_copy(update={"model": model})})
     names = [mode.title for mode in modes_for(other, ranks=2, rates=[], with_dgl=True)]
-    assert names == [EDGE_INDEX, ONE_RANK, "1 rank, 16 chunks", "1 rank, 16 chunks in turn", "graph, 2 ways"]
+    chunked = ["1 rank, 16 chunks", "1 rank, 16 chunks in turn"]
+    assert names == [EDGE_INDEX, ONE_RANK, TWO_AT_ONCE, *chunked, "graph, 2 ways"]
+
+
+def test_zeros_are_not_skipped_where_the_border_has_none(job: GNNPipeJob) -> None:
+    model = job.spec.model.model_copy(update={"kind": "resgcn"})
+    other = job.model_copy(update={"spec": job.spec.model_copy(update={"model": model})})
+    assert not any(
+        SKIPPED in mode.title for mode in modes_for(other, ranks=2, rates=["1gbit"], with_dgl=False)
+    )
+
+
+def test_a_slow_mode_makes_its_median_in_one_round(job: GNNPipeJob, tmp_path: Path) -> None:
+    modes = {m.title: m for m in modes_for(job, ranks=2, rates=["1gbit", "200mbit"], with_dgl=False)}
+    slow = {title for title, mode in modes.items() if mode.slow}
+    assert slow == {EDGE_INDEX, CSR, "graph, 2 ways, 200mbit"}
+    several = Comparison(job, [], 4, 3, tmp_path, tmp_path, "")
+    assert several.epochs_of(modes[CSR]) == SLOW_EPOCHS
+    assert several.epochs_of(modes[ONE_RANK]) == 4
+    assert replace(several, rounds=1).epochs_of(modes[CSR]) == 4  # as asked for
+
+
+def test_jobs_that_run_at_once_count_as_their_mean(job: GNNPipeJob, tmp_path: Path) -> None:
+    both = Mode(TWO_AT_ONCE, "one_rank", {"slots": "whole"}, copies=2)
+    figures = measure(both, job, EPOCHS, tmp_path, tmp_path / "out")
+    assert len(figures.seconds) == len(figures.cpu_seconds) == EPOCHS
+    assert len(figures.memory_bytes) == 2
 
 
 @pytest.mark.parametrize("kind", bare.KINDS)
@@ -90,6 +130,14 @@ def test_the_bare_loop_trains_as_torch_geometric_does(
     chosen = sage_job if kind == "sage" else job
     task = {"manifest": chosen.manifest(), "folder": str(tmp_path), "epochs": 4, "adjacency": "csr"}
     assert bare.measure(task).loss == pytest.approx(plain.measure(task).loss, rel=1e-5)
+
+
+def test_turns_in_one_process_are_of_the_same_training(job: GNNPipeJob, tmp_path: Path) -> None:
+    manifest = Mode("one rank").job(job, 4).manifest()
+    task = {"manifest": manifest, "folder": str(tmp_path), "epochs": 4, "slots": "whole"}
+    figures = by_turns.measure(task)
+    assert figures.loss == pytest.approx(bare.measure(task).loss, rel=1e-5)
+    assert [len(epochs) for epochs in figures.beside.values()] == [4, 4]
 
 
 def test_a_mode_that_breaks_says_what_its_log_said(job: GNNPipeJob, tmp_path: Path) -> None:

@@ -65,6 +65,21 @@ def test_bytes_are_exact_in_every_number_format(
     assert planned(content, tmp_path) == counted(ranks, content, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dropout", "share"),
+    [("gcn", 0.0, 0.5), ("gcn", 0.5, 0.25), ("gcnii", 0.5, 0.5), ("resgcn", 0.5, 1.0)],
+)
+def test_skipped_zeros_are_forecast_as_a_share(
+    kind: str, dropout: float, share: float, manifest: Manifest, tmp_path: Path
+) -> None:
+    content = manifest(kind, 4, 2, 1, 4)
+    content["spec"]["model"]["dropout"] = dropout
+    everything = planned(content, tmp_path)["pipeline"]
+    content["spec"]["parallelism"]["wireZeros"] = "skip"
+    bits = 0 if kind == "resgcn" else 1 / 64
+    assert planned(content, tmp_path)["pipeline"] == pytest.approx(everything * (share + bits), rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 def test_bytes_are_exact_on_a_directed_graph(
     kind: str, ranks: RankPool, manifest: Manifest, tmp_path: Path

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gnnpipe_api.load import parse_job
-from gnnpipe_trainer.bench.epochs import Figures, run_task, time_epochs
+from gnnpipe_trainer.bench.epochs import Figures, Step, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
@@ -103,6 +103,11 @@ def train_once(layers: list[Layer], constant_sums: Tensor, shard: Shard) -> floa
 
 
 def measure(task: dict[str, Any]) -> Figures:
+    return time_epochs(task["epochs"], make_step(task))
+
+
+def make_step(task: dict[str, Any]) -> Step:
+    """One epoch of the bare loop, with the optimizer's step."""
     job = parse_job(task["manifest"])
     folder = Path(task["folder"])
     graph = chunked_graph(job.spec.graph, 1, 1, folder)
@@ -118,7 +123,7 @@ def measure(task: dict[str, Any]) -> Figures:
         optimizer.step()
         return loss
 
-    return time_epochs(task["epochs"], step)
+    return step
 
 
 def _times(matrix: Matrix, source: Tensor) -> Tensor:

@@ -15,6 +15,9 @@ from typing import Any
 from gnnpipe_trainer.endings import die_with_parent
 from gnnpipe_trainer.peak import peak_resident_bytes
 
+Step = Callable[[int], float]
+"""One epoch with the optimizer's step: from the epoch's number to the loss."""
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -26,12 +29,14 @@ class Figures:
     idle: list[float] = field(default_factory=list)  # mean over ranks of the share of the epoch spent waiting
     sent_bytes: dict[str, int] = field(default_factory=dict)  # of one epoch, by kind
     cpu_seconds: list[float] = field(default_factory=list)  # says what a busy machine's clock cannot
+    beside: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # the other's, by clock, where two take turns
 
 
-def time_epochs(epochs: int, step: Callable[[int], float]) -> Figures:
-    """`step` is one epoch with the optimizer's step; it gets the epoch's number and returns the loss."""
+def time_epochs(epochs: int, step: Step, first: int = 0) -> Figures:
     seconds, cpu_seconds, losses = [], [], []
-    for epoch in range(epochs):
+    for epoch in range(first, first + epochs):
         start, cpu_start = time.perf_counter(), time.process_time()
         losses.append(step(epoch))
         seconds.append(time.perf_counter() - start)

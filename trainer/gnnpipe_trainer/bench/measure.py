@@ -59,9 +59,20 @@ def measure(mode: Mode, job: GNNPipeJob, epochs: int, manifest_folder: Path, out
         torch.save(problem_for_dgl(job, manifest_folder), task["problem"])
     (out / "task.json").write_text(json.dumps({**task, **mode.options}))
     module = f"gnnpipe_trainer.bench.{mode.program}"
-    command = [python, "-m", module, str(out / "task.json"), str(out / "result.json")]
-    _run_together([command], [{"PYTHONPATH": _code_folder()}], out)
-    return Figures(**json.loads((out / "result.json").read_text()))
+    results = [out / f"result-{number}.json" for number in range(mode.copies)]
+    commands = [[python, "-m", module, str(out / "task.json"), str(result)] for result in results]
+    _run_together(commands, [{"PYTHONPATH": _code_folder()}] * mode.copies, out)
+    return _together([Figures(**json.loads(result.read_text())) for result in results])
+
+
+def _together(copies: list[Figures]) -> Figures:
+    """Each epoch's mean over copies that ran at the same time."""
+    return Figures(
+        [statistics.mean(seconds) for seconds in zip(*(c.seconds for c in copies), strict=True)],
+        copies[0].loss,
+        [peak for copy in copies for peak in copy.memory_bytes],
+        cpu_seconds=[statistics.mean(s) for s in zip(*(c.cpu_seconds for c in copies), strict=True)],
+    )
 
 
 def _measure_ranks(mode: Mode, job: GNNPipeJob, manifest_folder: Path, out: Path) -> Figures:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.bench import bare
+from gnnpipe_trainer.bench.link import bits_per_second
 
 CHUNKS = 16
 
@@ -15,6 +16,10 @@ CSR = "torch-geometric, CSR, cached"
 DGL = "DGL 1.1.3"
 BARE = "bare loop of the same kernels"
 ONE_RANK = "1 rank, 1 chunk"
+BY_TURNS = "1 rank, 1 chunk, by turns with the bare loop"
+TWO_AT_ONCE = "1 rank, 1 chunk, two such jobs at once"
+SKIPPED, UNSPLIT = "zeros skipped", "W not split"
+SLOW_EPOCHS = 7  # of a mode that is measured in one round only: 2 to warm up, 5 for a median
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Mode:
     options: dict[str, str] = field(default_factory=dict)  # of the program
     parallelism: dict[str, Any] = field(default_factory=lambda: {"stages": 1, "ways": 1, "chunks": 1})
     rate: str | None = None  # of the emulated link between the two halves of the ranks
+    copies: int = 1  # of the program, side by side: what cores that are all busy cost each other
+    slow: bool = False  # seconds per epoch, and far from its bar: one round will do
 
     @property
     def ranks(self) -> int:
@@ -53,16 +60,21 @@ def modes_for(job: GNNPipeJob, ranks: int, rates: list[str], with_dgl: bool) -> 
     """Everything that can train this job, in the order of the table."""
     single = single_process_modes(job, with_dgl)
     parallel = pipeline_modes(ranks)
-    crossing = [
-        mode for mode in parallel if mode.name in (f"pipeline, {ranks} stages", f"graph, {ranks} ways")
-    ]
-    linked = [Mode(m.name, parallelism=m.parallelism, rate=rate) for rate in rates for m in crossing]
+    if not job.spec.model.is_built_in or job.spec.model.kind == "resgcn":
+        parallel = [mode for mode in parallel if SKIPPED not in mode.name]
+    crossing = [mode for mode in parallel if UNSPLIT not in mode.name]
+    linked = [_linked(mode, rate) for rate in rates for mode in crossing]
     if ranks == 4:
         hybrid = hybrid_mode()
         parallel.insert(2, hybrid)
-        linked += [Mode(hybrid.name, parallelism=hybrid.parallelism, rate=rate) for rate in rates]
+        linked += [_linked(hybrid, rate) for rate in rates]
     fitting = [mode for mode in [*parallel, *linked] if mode.parallelism["stages"] <= job.spec.model.layers]
     return [*single, *fitting]
+
+
+def _linked(mode: Mode, rate: str) -> Mode:
+    """Graph parallelism waits for most of an epoch on a link of less than a gigabit."""
+    return replace(mode, rate=rate, slow=mode.parallelism["stages"] == 1 and bits_per_second(rate) < 1e9)
 
 
 def single_process_modes(job: GNNPipeJob, with_dgl: bool) -> list[Mode]:
@@ -70,30 +82,33 @@ def single_process_modes(job: GNNPipeJob, with_dgl: bool) -> list[Mode]:
     plain_enough = model.kind in bare.KINDS and model.options.get("norm", "none") == "none"
     modes: list[Mode] = []
     if model.is_built_in:
-        modes.append(Mode(EDGE_INDEX, "plain", {"adjacency": "edge_index"}))
+        modes.append(Mode(EDGE_INDEX, "plain", {"adjacency": "edge_index"}, slow=True))
     if model.is_built_in and model.kind != "gat":  # attention has no fixed matrix to keep as CSR
-        modes.append(Mode(CSR, "plain", {"adjacency": "csr"}))
+        modes.append(Mode(CSR, "plain", {"adjacency": "csr"}, slow=True))
     if with_dgl and plain_enough:
         modes.append(Mode(DGL, "dgl_process"))
     if plain_enough and model.dropout == 0:
         modes.append(Mode(BARE, "bare"))
+        modes.append(Mode(BY_TURNS, "by_turns", {"slots": "whole"}))
     chunked = {"stages": 1, "ways": 1, "chunks": CHUNKS}
     return [
         *modes,
         Mode(ONE_RANK, "one_rank", {"slots": "whole"}),
+        Mode(TWO_AT_ONCE, "one_rank", {"slots": "whole"}, copies=2),
         Mode(f"1 rank, {CHUNKS} chunks", "one_rank", {"slots": "whole"}, chunked),
         Mode(f"1 rank, {CHUNKS} chunks in turn", "one_rank", {"slots": "in turn"}, chunked),
     ]
 
 
 def pipeline_modes(ranks: int) -> list[Mode]:
-    """The pipeline with and without its W split, and graph parallelism, over as many ranks."""
+    """The pipeline with and without its W split and with zeros skipped, and graph parallelism, over as many ranks."""
     if ranks == 1:
         return []
-    pipeline = {"stages": ranks, "ways": 1, "chunks": max(CHUNKS, 4 * ranks)}
+    pipeline = {"stages": ranks, "ways": 1, "chunks": max(CHUNKS, 4 * ranks), "split_backward": True}
     return [
-        Mode(f"pipeline, {ranks} stages", parallelism={**pipeline, "split_backward": True}),
-        Mode(f"pipeline, {ranks} stages, W not split", parallelism={**pipeline, "split_backward": False}),
+        Mode(f"pipeline, {ranks} stages", parallelism=pipeline),
+        Mode(f"pipeline, {ranks} stages, {UNSPLIT}", parallelism={**pipeline, "split_backward": False}),
+        Mode(f"pipeline, {ranks} stages, {SKIPPED}", parallelism={**pipeline, "wire_zeros": "skip"}),
         Mode(f"graph, {ranks} ways", parallelism={"stages": 1, "ways": ranks, "chunks": ranks}),
     ]
 

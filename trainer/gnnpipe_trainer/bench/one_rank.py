@@ -7,6 +7,8 @@ it takes its chunks one after another, as a stage of a pipeline does, and shows 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch.distributed as dist
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
-from gnnpipe_trainer.bench.epochs import Figures, run_task, time_epochs
+from gnnpipe_trainer.bench.epochs import Figures, Step, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
@@ -25,14 +27,22 @@ from gnnpipe_trainer.train import make_optimizer
 
 def measure(task: dict[str, Any]) -> Figures:
     """The manifest has one stage and one way; task["slots"]: whole, or in turn."""
+    with alone():
+        return time_epochs(task["epochs"], make_step(task))
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A world of one rank."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        return _measure(task)
+        yield
     finally:
         dist.destroy_process_group()
 
 
-def _measure(task: dict[str, Any]) -> Figures:
+def make_step(task: dict[str, Any]) -> Step:
+    """One epoch of the engine, with the optimizer's step."""
     job = parse_job(task["manifest"])
     plan = make_plan(job)
     folder = Path(task["folder"])
@@ -52,7 +62,7 @@ def _measure(task: dict[str, Any]) -> Figures:
         optimizer.zero_grad()
         return loss
 
-    return time_epochs(task["epochs"], step)
+    return step
 
 
 if __name__ == "__main__":

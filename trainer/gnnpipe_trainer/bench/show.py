@@ -46,6 +46,8 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     if "bytesPerEpoch" not in row:
         return [*cells, "", "", "", "", memory]
     sent, formula = _by_kind(row["bytesPerEpoch"]), _by_kind(row["formulaBytes"])
+    if row.get("zerosSkipped"):
+        formula = f"at most {formula}"
     return [*cells, sent, formula, f"{row['waiting']:.1%}", f"{row['idealBubble']:.1%}", memory]
 
 

@@ -28,6 +28,9 @@ class Block(nn.Module):
     """One aggregation over the graph and the per-vertex work before and after it."""
 
     edge_weights: EdgeWeights | None = None  # None: the block brings its own conv, see ConvBlock
+    gradient_stops_at_zeros = False
+    """Whether the weights' gradients depend on that of a number of the state only where the number is not zero, as
+    after ReLU and dropout: then `wireZeros: skip` keeps zeros and their gradients off stage borders."""
 
     def __init__(self, message_width: int, widths: tuple[int, ...]) -> None:
         super().__init__()

@@ -30,6 +30,7 @@ class GATBlock(ConvBlock):
         super().__init__(conv, heads * width, (outputs,))
         self.linear = glorot_linear(inputs, heads * width, bias=False)
         self.between = between
+        self.gradient_stops_at_zeros = not between.last
 
     def message(self, state: State) -> Tensor:
         message: Tensor = self.linear(state[0])

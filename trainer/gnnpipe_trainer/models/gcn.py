@@ -24,6 +24,7 @@ class GCNBlock(Block):
         self.multiply_first = multiply_first
         self.linear = glorot_linear(inputs, outputs)
         self.between = between
+        self.gradient_stops_at_zeros = not between.last
 
     def message(self, state: State) -> Tensor:
         return self.linear.without_bias(state[0]) if self.multiply_first else state[0]

@@ -35,6 +35,9 @@ class GCNIIBlock(Block):
     """
 
     edge_weights = "sym"
+    gradient_stops_at_zeros = (
+        True  # h and h0 both come out of a ReLU; all that flows back to h0 passes that one
+    )
 
     def __init__(self, hidden: int, dropout: float, alpha: float, theta_l: float, last: bool) -> None:
         super().__init__(hidden, (hidden,) if last else (hidden, hidden))

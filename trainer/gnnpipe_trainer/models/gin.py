@@ -28,6 +28,7 @@ class GINBlock(Block):
         self.inner = Linear(inputs, outputs)
         self.outer = Linear(outputs, outputs)
         self.between = between
+        self.gradient_stops_at_zeros = not between.last
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         s = gathered + (1 + self.eps) * state[0]

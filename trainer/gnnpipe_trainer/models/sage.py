@@ -25,6 +25,7 @@ class SAGEBlock(Block):
         self.neighbours = Linear(inputs, outputs)
         self.root = Linear(inputs, outputs, bias=False)
         self.between = between
+        self.gradient_stops_at_zeros = not between.last
 
     def message(self, state: State) -> Tensor:
         return self.neighbours.without_bias(state[0]) if self.multiply_first else state[0]

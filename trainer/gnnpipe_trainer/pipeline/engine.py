@@ -15,6 +15,7 @@ from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.block import Model, State
 from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
+from gnnpipe_trainer.pipeline.channels import Borders, borders_without_zeros, make_channels
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import ConstantSum, Gather, WeightedSum, make_gather
 from gnnpipe_trainer.pipeline.history import History, WholeGraph, side_by_side
@@ -30,7 +31,7 @@ from gnnpipe_trainer.pipeline.schedule import (
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.stage import Gradients, Stage
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.pipeline.wire import BACKWARD, FORWARD, Channel, Groups, Recorder, Traffic, Ways
+from gnnpipe_trainer.pipeline.wire import Groups, Recorder, Traffic, Ways
 
 RECEIVES_AHEAD = 4  # posted before they are needed, so that a sender never waits for this rank's compute
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}  # of activations
@@ -83,7 +84,9 @@ class Engine:
             plan.stages, topology.stage, self.slots, job.spec.parallelism.split_backward
         )
         self._last_forward = [action for action in self.schedule if action.work is Work.FORWARD][-1]
-        self._channels = self._make_channels()
+        self._channels = make_channels(
+            self.schedule, topology, groups, self.traffic, self.wire, device, self._borders
+        )
 
     # -- one epoch -----------------------------------------------------------------------------------------
 
@@ -156,6 +159,11 @@ class Engine:
         mine = blocks[first : first + self.plan.layers_per_stage[self.topology.stage]]
         self._border_widths_in = blocks[first - 1].widths if first else ()
         self._border_widths_out = mine[-1].widths
+        self._borders: Borders = {}
+        if self.job.spec.parallelism.wire_zeros == "skip":
+            self._borders = borders_without_zeros(
+                self.topology, blocks[first - 1] if first else None, mine[-1]
+            )
         gathers: list[Gather] = []
         if self.topology.is_first and model.constant_first_message and mine[0].edge_weights is not None:
             gathers.append(ConstantSum(mine[0], self.shard))
@@ -181,20 +189,6 @@ class Engine:
         parallelism = self.job.spec.parallelism
         dtype = torch.bfloat16 if parallelism.history_precision == "bf16" else self.dtype
         return side_by_side(rows, widths, parallelism.history, dtype, self.device)
-
-    def _make_channels(self) -> dict[tuple[Work, Move], Channel]:
-        """One channel per direction and neighbour that the schedule names."""
-        groups = {Work.FORWARD: self.groups.activations, Work.INPUT_GRADIENT: self.groups.gradients}
-        channels: dict[tuple[Work, Move], Channel] = {}
-        for action in self.schedule:
-            if action.move is None or (action.work, action.move) in channels:
-                continue
-            assert action.peer_stage is not None
-            peer = self.topology.rank_of(action.peer_stage)
-            direction = FORWARD if action.work is Work.FORWARD else BACKWARD
-            channel = Channel(peer, groups[action.work], self.traffic, self.wire, self.device, direction)
-            channels[action.work, action.move] = channel
-        return channels
 
     def modules_of(self, stage: int) -> list[nn.Module]:
         """What a stage holds of the model, in the order in which the model names it."""
@@ -230,9 +224,11 @@ class _Run:
             work: [a for a in engine.schedule if a.move is Move.RECV and a.work is work]
             for work in (Work.FORWARD, Work.INPUT_GRADIENT)
         }
+        self._ahead = dict.fromkeys(self._to_post, 0)
+        for border in engine._borders.values():
+            border.start_epoch()
         for work in self._to_post:
-            for _ in range(RECEIVES_AHEAD):
-                self._post_next(work)
+            self._post_ahead(work)
         if not engine.topology.is_first:
             self._sort_out_edges()
 
@@ -278,7 +274,8 @@ class _Run:
     def _send(self, action: Action) -> None:
         channel = self.engine._channels[action.work, Move.SEND]
         if action.work is Work.FORWARD:
-            channel.send(self.states.pop(action.position))
+            channel.send(self.states.pop(action.position), self.order[action.position])
+            self._post_ahead(Work.INPUT_GRADIENT)
             return
         widths = self.engine._border_widths_in
         rows = self.engine.shard.inward.rows_of(self.order[action.position])
@@ -290,25 +287,33 @@ class _Run:
                 if g is not None
                 else torch.zeros(shape, w, dtype=self.engine.dtype, device=self.engine.device)
                 for g, w in zip(gradients, widths, strict=True)
-            )
+            ),
+            self.order[action.position],
         )
 
     def _receive(self, action: Action) -> None:
         engine = self.engine
-        rows = engine.shard.inward.rows_of(self.order[action.position])
+        slot = self.order[action.position]
+        rows = engine.shard.inward.rows_of(slot)
         channel = engine._channels[action.work, Move.RECV]
-        received = channel.receive(rows.stop - rows.start, self._widths(action.work), engine.dtype)
+        received = channel.receive(rows.stop - rows.start, self._widths(action.work), engine.dtype, slot)
         if action.work is Work.FORWARD:
             self.states[action.position] = received
         else:
             self.gradients[action.position] = received
-        self._post_next(action.work)
+        self._ahead[action.work] -= 1
+        self._post_ahead(action.work)
 
-    def _post_next(self, work: Work) -> None:
-        if self._to_post[work]:
-            action = self._to_post[work].pop(0)
-            elements = self.engine._elements(self.order[action.position], self._widths(work))
-            self.engine._channels[work, Move.RECV].post(elements)
+    def _post_ahead(self, work: Work) -> None:
+        """In the order of the schedule, as many as may wait, as far as their length is known."""
+        while self._to_post[work] and self._ahead[work] < RECEIVES_AHEAD:
+            slot = self.order[self._to_post[work][0].position]
+            channel = self.engine._channels[work, Move.RECV]
+            if not channel.can_post(slot):
+                return
+            channel.post(self.engine._elements(slot, self._widths(work)), slot)
+            self._to_post[work].pop(0)
+            self._ahead[work] += 1
 
     def _widths(self, work: Work) -> tuple[int, ...]:
         return self.engine._border_widths_in if work is Work.FORWARD else self.engine._border_widths_out

@@ -104,31 +104,54 @@ class Channel:
         self._sends: deque[tuple[dist.Work, Tensor]] = deque()
         self._receives: deque[tuple[dist.Work, Tensor]] = deque()
 
-    def send(self, tensors: tuple[Tensor, ...]) -> None:
-        """Hand over and go on; the message stays alive until it has left."""
-        message = torch.cat([t.detach().reshape(-1) for t in tensors]).to(self.wire)
-        work = dist.isend(message, self.peer, group=self.group)
+    def send(self, tensors: tuple[Tensor, ...], slot: int | None = None) -> None:
+        """Hand over and go on. `slot` is for channels that remember what a slot was like."""
+        self._hand_over(torch.cat([t.detach().reshape(-1) for t in tensors]).to(self.wire))
+
+    def can_post(self, slot: int | None) -> bool:
+        """Whether this end knows how long the slot's message will be."""
+        return True
+
+    def post(self, numbers: int, slot: int | None = None) -> None:
+        """Announce the next receive early, so that the sender never waits for this rank's compute."""
+        self._announce(numbers, self.wire)
+
+    def receive(
+        self, rows: int, widths: tuple[int, ...], dtype: torch.dtype, slot: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """The oldest posted message as tensors [rows, width]."""
+        parts = torch.split(
+            self._receive_flat(rows * sum(widths), dtype, slot), [rows * width for width in widths]
+        )
+        return tuple(part.view(rows, width) for part, width in zip(parts, widths, strict=True))
+
+    def _receive_flat(self, numbers: int, dtype: torch.dtype, slot: int | None) -> Tensor:
+        return self._take().to(dtype)
+
+    def _hand_over(self, message: Tensor, group: dist.ProcessGroup | None = None) -> None:
+        """The message stays alive until it has left."""
+        work = dist.isend(message, self.peer, group=group or self.group)
         assert work is not None
         self._sends.append((work, message))
         self.traffic.sent[PIPELINE] += message.nbytes
         while self._sends and self._sends[0][0].is_completed():
             self._sends.popleft()
 
-    def post(self, elements: int) -> None:
-        """Announce the next receive early, so that the sender never waits for this rank's compute."""
-        message = torch.empty(elements, dtype=self.wire, device=self.device)
+    def _announce(self, length: int, dtype: torch.dtype) -> None:
+        message = torch.empty(length, dtype=dtype, device=self.device)
         work = dist.irecv(message, self.peer, group=self.group)
         assert work is not None
         self._receives.append((work, message))
 
-    def receive(self, rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """The oldest posted message as tensors [rows, width]."""
-        work, message = self._receives.popleft()
+    def _take(self) -> Tensor:
+        return self._wait(*self._receives.popleft())
+
+    def _wait(self, work: dist.Work | None, message: Tensor) -> Tensor:
+        assert work is not None
         with self.traffic.waiting(PIPELINE, idle_for=self.direction):
             work.wait()
         self.traffic.received[PIPELINE] += message.nbytes
-        parts = torch.split(message.to(dtype), [rows * width for width in widths])
-        return tuple(part.view(rows, width) for part, width in zip(parts, widths, strict=True))
+        return message
 
     def flush(self) -> None:
         """Wait until everything has left."""

@@ -16,7 +16,7 @@ from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.memory import Memory, stage_memory
 from gnnpipe_trainer.planning.shape import ModelShape
 from gnnpipe_trainer.planning.simulate import Epoch, simulate
-from gnnpipe_trainer.planning.volume import Volume, item_bytes, volume, wire_bytes
+from gnnpipe_trainer.planning.volume import Volume, crossing_share, item_bytes, volume, wire_bytes
 from gnnpipe_trainer.planning.work import StageWork, seconds, stage_seconds
 
 UPDATE_PASSES = 6  # element-wise results of an optimizer's step, per parameter
@@ -149,7 +149,8 @@ class Planner:
         widths = [
             self.shape.blocks[plan.first_layer(stage) - 1].border_width for stage in range(1, plan.stages)
         ]
-        return [[float(n) * width * wire for n in rows] for width in widths]
+        share = crossing_share(self.job)
+        return [[float(n) * width * wire * share for n in rows] for width in widths]
 
     def _charge_messages(
         self, stages: list[dict[Work, list[float]]], sizes: list[list[float]], travels: list[list[float]]

@@ -9,6 +9,7 @@ from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.shape import ModelShape
 
+RELU_LEAVES = 0.5
 ITEM_BYTES = {"fp32": 4, "bf16": 2, "fp64": 8}
 
 
@@ -38,6 +39,20 @@ def wire_bytes(job: GNNPipeJob) -> int:
     return item_bytes(job) if job.spec.parallelism.wire == "fp32" else ITEM_BYTES["bf16"]
 
 
+def crossing_share(job: GNNPipeJob) -> float:
+    """Of a border's bytes: all, or with `wireZeros: skip` an estimate, for only training shows which numbers are zero.
+
+    ReLU leaves about half of them, dropout after it its share of those. Forward, each number has a bit as well.
+    """
+    parallelism, model = job.spec.parallelism, job.spec.model
+    if parallelism.wire_zeros == "send" or not model.is_built_in or model.kind == "resgcn":
+        return 1.0
+    left = (
+        RELU_LEAVES if model.kind == "gcnii" else RELU_LEAVES * (1 - model.dropout)
+    )  # gcnii drops what it receives
+    return min(1.0, left + 1 / (2 * 8 * wire_bytes(job)))
+
+
 def volume(job: GNNPipeJob, plan: Plan, shape: ModelShape, cut: Cut) -> Volume:
     """Bytes of one epoch of this plan."""
     wire = wire_bytes(job)
@@ -49,7 +64,8 @@ def volume(job: GNNPipeJob, plan: Plan, shape: ModelShape, cut: Cut) -> Volume:
         if not block.constant
     )
     return Volume(
-        pipeline=2 * wire * borders * vertices,  # activations one way, their gradients the other
+        # activations one way, their gradients the other
+        pipeline=round(2 * wire * borders * vertices * crossing_share(job)),
         graph=wire * rows_times_width,
         gradient=sum(
             _all_reduce(parameters, plan.ways, item_bytes(job)) for parameters in _stages(plan, shape)
