@@ -71,6 +71,22 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_serves(
     assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
 
 
+def test_a_job_may_go_on_without_sending_its_zeros(peace: Peace, start_ranks: Any, tmp_path: Path) -> None:
+    """What a slot had room for is in no checkpoint, and the weights end the same bit for bit."""
+    job, reference = peace
+    out = tmp_path / "out"
+    shutil.copytree(reference, out)
+    newest, before = found(out / "checkpoints")[:2]
+    shutil.rmtree(newest)
+    (out / "model.pt").unlink()
+    thrifty = json.loads(json.dumps(job))
+    thrifty["spec"]["parallelism"]["wireZeros"] = "skip"
+    attempt = start_ranks(thrifty)
+    assert attempt.wait() == [0, 0]
+    assert json.loads((attempt.scratch / "started.json").read_text())["checkpoint"] == before.name
+    assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+
+
 def test_asked_to_stop_all_ranks_stop_after_the_same_epoch_with_a_checkpoint(
     peace: Peace, start_ranks: Any, tmp_path: Path
 ) -> None:
