@@ -115,9 +115,7 @@ def test_turns_in_one_process_judge_what_the_engine_adds(
         clock: {"rounds": [[9.0, 9.0, seconds]]} for clock, seconds in (("seconds", 1.0), ("cpuSeconds", 0.8))
     }
     cpu = {"rounds": [[9.0, 9.0, 1.0]]}
-    case["modes"].append(
-        row("1 rank, 1 chunk, by turns with the bare loop", 1.04, beside=beside, cpuSeconds=cpu)
-    )
+    case["modes"].append(row("engine by turns with the bare loop", 1.04, beside=beside, cpuSeconds=cpu))
     kept.write_text(json.dumps(case))
     write_page(results, tmp_path / "page.md")
     bars = json.loads((results / "engine.json").read_text())["bars"]

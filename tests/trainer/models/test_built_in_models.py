@@ -14,6 +14,7 @@ from gnnpipe_trainer.models.build import BUILT_IN
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.models.plain import csr_adjacency, plain_network
 from gnnpipe_trainer.models.reference import full_graph_forward
+from gnnpipe_trainer.models.trial import try_model
 
 FEATURES, CLASSES, HIDDEN, LAYERS = 7, 3, 8, 4
 
@@ -125,6 +126,14 @@ def test_a_constant_first_message_is_the_features_even_in_training(spec: ModelSp
         assert torch.equal(message, graph.features)
         assert not message.requires_grad
     assert model.constant_first_message == (spec.kind in ("gcn", "sage", "gin"))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=label)
+def test_a_model_keeps_what_it_says_about_gradients_at_zeros(spec: ModelSpec) -> None:
+    model = build(spec.model_copy(update={"dropout": 0.5}))
+    try_model(model, spec.kind, FEATURES, CLASSES, spec.hidden, spec.layers)
+    stopping = {block.gradient_stops_at_zeros for block in model.block_list()[:-1]}
+    assert stopping <= {spec.kind != "resgcn"}  # a single layer has no border
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])

@@ -187,6 +187,14 @@ BAD_FACTORIES = {
         "    return Model(RawFeatures(), blocks, FirstTensor(), constant_first_message=True)",
         "own_model:build says constant_first_message, but",
     ),
+    "gradients said to stop at zeros that pass": (
+        "class B(ConvBlock):\n"
+        "    gradient_stops_at_zeros = True\n"
+        "    def update(self, gathered, own, state): return (gathered - gathered.detach(),)\n"
+        "def build(features, classes, hidden, **_):\n"
+        "    return [B(SAGEConv(features, hidden), features, (hidden,)), sage(hidden, classes)]",
+        "block 0 (B) of own_model:build says gradient_stops_at_zeros, but",
+    ),
     "a decoder that fails": (
         "def build(features, classes, hidden, **_):\n"
         "    return Model(RawFeatures(), [sage(features, hidden), sage(hidden, classes)], nn.Linear(1, 1))",

@@ -16,8 +16,8 @@ CSR = "torch-geometric, CSR, cached"
 DGL = "DGL 1.1.3"
 BARE = "bare loop of the same kernels"
 ONE_RANK = "1 rank, 1 chunk"
-BY_TURNS = "1 rank, 1 chunk, by turns with the bare loop"
-TWO_AT_ONCE = "1 rank, 1 chunk, two such jobs at once"
+BY_TURNS = "engine by turns with the bare loop"
+TWO_AT_ONCE = "two separate jobs of one rank, at once"
 SKIPPED, UNSPLIT = "zeros skipped", "W not split"
 SLOW_EPOCHS = 7  # of a mode that is measured in one round only: 2 to warm up, 5 for a median
 

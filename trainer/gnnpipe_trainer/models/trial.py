@@ -40,6 +40,7 @@ def try_model(model: Model, kind: str, features: int, classes: int, hidden: int,
         x = torch.randn(VERTICES, features)
         _run(model.eval(), kind, x, classes)
         _check_constant_first_message(model.train(), kind, x)
+        _check_stops_at_zeros(model, kind, x)
 
 
 def said(error: Exception) -> str:
@@ -86,6 +87,37 @@ def _check_constant_first_message(model: Model, kind: str, features: Tensor) -> 
             f"spec.model.kind: {kind} says constant_first_message, but its first block's message is not the "
             "features themselves; set it to False"
         )
+
+
+@torch.enable_grad()
+def _check_stops_at_zeros(model: Model, kind: str, features: Tensor) -> None:
+    """The weights must not notice that gradients at zeros of the state are left out."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    state: State = model.encoder(features)
+    for i, block in enumerate(model.block_list()[:-1]):
+        message = block.message(state)
+        gathered = block.convolve(message, VERTICES, RING) if isinstance(block, ConvBlock) else message
+        state = block.update(gathered, message, state)
+        if not block.gradient_stops_at_zeros:
+            continue
+        whole = [torch.randn_like(tensor) for tensor in state]
+        kept = [gradient * (tensor != 0) for gradient, tensor in zip(whole, state, strict=True)]
+        for one, other in zip(*(_gradients(state, weights, g) for g in (whole, kept)), strict=True):
+            if not torch.equal(one, other):
+                raise BadModel(
+                    f"spec.model.kind: block {i} ({type(block).__name__}) of {kind} says gradient_stops_at_zeros, but "
+                    "gradients pass where its state is zero; set it to False"
+                )
+
+
+def _gradients(state: State, weights: list[nn.Parameter], gradients: list[Tensor]) -> list[Tensor]:
+    roots = [(t, g) for t, g in zip(state, gradients, strict=True) if t.requires_grad]
+    if not roots or not weights:
+        return []
+    found = torch.autograd.grad(
+        [t for t, _ in roots], weights, [g for _, g in roots], retain_graph=True, allow_unused=True
+    )
+    return [gradient for gradient in found if gradient is not None]
 
 
 def _run_block(block: Block, name: str, state: State) -> State:
