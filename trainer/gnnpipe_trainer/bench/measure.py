@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+import gnnpipe_api
 import gnnpipe_trainer
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import make_plan
@@ -61,7 +62,7 @@ def measure(mode: Mode, job: GNNPipeJob, epochs: int, manifest_folder: Path, out
     module = f"gnnpipe_trainer.bench.{mode.program}"
     results = [out / f"result-{number}.json" for number in range(mode.copies)]
     commands = [[python, "-m", module, str(out / "task.json"), str(result)] for result in results]
-    _run_together(commands, [{"PYTHONPATH": _code_folder()}] * mode.copies, out)
+    _run_together(commands, [{"PYTHONPATH": _code_folders()}] * mode.copies, out)
     return _together([Figures(**json.loads(result.read_text())) for result in results])
 
 
@@ -174,5 +175,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _code_folder() -> str:
-    return str(Path(gnnpipe_trainer.__file__).parents[1])
+def _code_folders() -> str:
+    """Of this code and not of another installed one, whatever the program's Python would find."""
+    return os.pathsep.join(str(Path(str(p.__file__)).parents[1]) for p in (gnnpipe_trainer, gnnpipe_api))
