@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from large_graph import LargeGraph
 from pages import put
 
 from gnnpipe_api.load import parse_job
@@ -37,6 +38,7 @@ COMMANDS = "`python benchmarks/volumes.py --page docs/planning.md`; a real graph
 LAYERS = 32
 CUTS = {"graph": (1, 8, 1), "pipeline": (8, 1, 32), "hybrid": (4, 2, 16)}  # stages, ways, slots
 COMMUNITIES, INSIDE = 64, 0.8  # of the generated graphs, and the share of edges inside; real graphs differ
+LARGE = 50_000_000  # edges: above, only what bytes depend on is counted
 PLACEHOLDER_FEATURES = 8  # features are never sent: the graph is generated with few, to spare memory
 
 
@@ -68,10 +70,13 @@ def main() -> int:
 def cells(name: str, file: Path | None = None) -> dict[str, Any]:
     """Bytes by model and mode, and what it took to find them."""
     start = time.perf_counter()
-    vertices, _, features, classes, hidden = published.GRAPHS[name]
+    vertices, edges, features, classes, hidden = published.GRAPHS[name]
     spec = GraphSpec(source="npz", path=str(file)) if file else _job("gcn", name, hidden).spec.graph
-    graph = RealGraph(spec, Path())
-    graph.features = features
+    if edges > LARGE and not file:
+        graph: LargeGraph | RealGraph = LargeGraph(spec, features)
+    else:
+        graph = RealGraph(spec, Path())
+        graph.features = features
     found: dict[str, dict[str, int]] = {}
     for kind in published.MODELS:
         job = _job(kind, name, hidden)

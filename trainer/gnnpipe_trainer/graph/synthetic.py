@@ -11,6 +11,7 @@ from gnnpipe_trainer.graph.edges import distinct
 TOP_UP_ROUNDS = (
     8  # redraws for edges lost as duplicates or self-loops; dense small graphs stay a little short
 )
+DRAWN_AT_ONCE = 8_000_000  # edges: what is drawn takes ten times the memory of what is kept of it
 
 
 def synthetic_graph(
@@ -80,12 +81,18 @@ def _edges(
         missing = count - keys.size
         if missing <= 0:
             break
-        source = _draw(rng, cumulative, np.zeros(missing, np.int64), np.full(missing, vertices))
-        block = _target_class(rng, labels[by_class[source]], classes, homophily)
-        target = _draw(rng, cumulative, first[block], first[block + 1])
-        keep = source != target
-        low, high = np.minimum(source, target)[keep], np.maximum(source, target)[keep]
-        keys = distinct(np.concatenate((keys, low * vertices + high)))
+        drawn = [keys]
+        for done in range(0, missing, DRAWN_AT_ONCE):
+            size = min(DRAWN_AT_ONCE, missing - done)
+            source = _draw(rng, cumulative, np.zeros(size, np.int64), np.full(size, vertices))
+            block = _target_class(rng, labels[by_class[source]], classes, homophily)
+            target = _draw(rng, cumulative, first[block], first[block + 1])
+            keep = source != target
+            low, high = np.minimum(source, target)[keep], np.maximum(source, target)[keep]
+            drawn.append(low * vertices + high)
+        keys = np.concatenate(drawn)
+        del drawn  # else it would be held twice while it is sorted
+        keys = distinct(keys)
     return np.stack((by_class[keys // vertices], by_class[keys % vertices])).astype(np.int64)
 
 
