@@ -18,7 +18,7 @@ SETUP_BYTES_PER_EDGE = 40  # numpy's temporaries while edges are localised and w
 HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces between living ones
 WORKING_TENSORS = 4  # of a slot's size, alive inside one segment's forward or backward
 BACKWARD_TENSORS = (
-    3  # of a slot's size for each block, alive until the slot's backward is through, as measured
+    2  # of a slot's size for each block, alive until the slot's backward is through, as measured
 )
 STEP_BYTES_PER_ENTRY = (
     13  # temporaries of an epoch's sorting out of stale edges: positions, marks, running counts
