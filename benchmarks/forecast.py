@@ -1,11 +1,15 @@
 """Forecast against measured, on this machine: epoch time, bytes, memory, and whether `gnnpipe plan` picks well.
 
-    python benchmarks/forecast.py --minutes 5          # goes on where the last call stopped; repeat until it is done
-    python benchmarks/forecast.py --minutes 0          # only the table and the figures, from the results so far
+    python benchmarks/forecast.py --page docs/planning.md   # all of it; goes on where the last call stopped
+    python benchmarks/forecast.py --minutes 5               # as far as it comes in five minutes
+    python benchmarks/forecast.py --minutes 0               # only the table and the figures, from the results so far
 
-Each call calibrates the machine, trains the cases that were run least often (in fresh processes, links emulated
-with network namespaces, for which it must be root), and calibrates again. The results file keeps everything that was
-measured; forecasts are made from it with the calibrations pooled, so that they are those of the present code.
+It wants the machine alone. Each call calibrates the machine, trains the cases that were run least often (in fresh
+processes, links emulated with network namespaces, for which it must be root), and calibrates again between the rounds
+and at the end. Every case is written down when it is done, so whoever stops it loses one case at most. The results
+file keeps everything that was measured; forecasts are made from it with the calibrations pooled, so that they are those
+of the present code.
+
 Cores of rented machines change their pace by half from one second to the next. So both sides are medians: of each
 calibrated action, and of the epochs of a case; the medians of its rounds stand beside.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -37,10 +42,12 @@ from gnnpipe_trainer.planning.fitting import hardware_of
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 from gnnpipe_trainer.planning.hardware import Hardware, Link
 from gnnpipe_trainer.planning.main import make_planner
-from gnnpipe_trainer.planning.samples import RUNS, Bench
+from gnnpipe_trainer.planning.runs import RUNS
+from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.report import WARMUP_EPOCHS
 
 RESULTS = Path(__file__).parent / "results" / "forecast.json"
+CAMPAIGN = 2  # raise when ranks or calibrations change so that older measurements mean something else
 EPOCHS = 14
 TCP_SHARE = 0.94  # of a link's bits that are a message's
 
@@ -116,7 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long to measure in this call")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="how long to measure in this call")
     parser.add_argument("--rounds", type=int, default=2, help="how often each case is run in all")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument(
@@ -141,9 +148,9 @@ def main() -> int:
 def _read(path: Path) -> dict[str, Any]:
     if path.exists():
         content: dict[str, Any] = json.loads(path.read_text())
-        content["calibrations"] = [c for c in content["calibrations"] if len(c[0]["together"]) == len(RUNS)]
-        return content  # without calibrations by other jobs than the present ones
-    return {"machine": describe_machine(), "calibrations": [], "runs": {}}
+        if content.get("campaign") == CAMPAIGN:
+            return content
+    return {"campaign": CAMPAIGN, "machine": describe_machine(), "calibrations": [], "runs": {}}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -153,14 +160,21 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _waiting(content: dict[str, Any], rounds: int) -> list[Case]:
     """The cases that were run least often first."""
-    done = {case: len(content["runs"].get(case.key, [])) for case in CASES}
-    return sorted((case for case in CASES for _ in range(rounds - done[case])), key=lambda c: done[c])
+    return [case for done in range(rounds) for case in CASES if _times_run(content, case) <= done]
+
+
+def _times_run(content: dict[str, Any], case: Case) -> int:
+    return len(content["runs"].get(case.key, []))
 
 
 def _measure(content: dict[str, Any], waiting: list[Case], until: float, path: Path) -> None:
     _calibrate(content)
     began = time.monotonic()
+    done = _times_run(content, waiting[0]) if waiting else 0
     for number, case in enumerate(waiting):
+        if _times_run(content, case) > done:  # another round: the machine may have changed its pace
+            done += 1
+            _calibrate(content)
         each = (time.monotonic() - began) / max(1, number)
         if time.monotonic() + each + 15 > until:  # time for the last calibration
             break

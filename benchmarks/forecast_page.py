@@ -94,7 +94,7 @@ def sentences(found: dict[str, Any]) -> str:
         f"{_percent(found['memoryErrorWorst'])} at worst (bar 10%).\n"
         f"- The plan that the planner takes is the quickest, or within 10% of it, in {found['goodPicks']} of "
         f"{found['picks']} choices (bar 9 of 10). Missed: {'; '.join(wrong) or 'none'}.\n\n"
-        "`python benchmarks/forecast.py --page docs/planning.md`, again until no runs are left"
+        "`python benchmarks/forecast.py --page docs/planning.md`"
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.pipeline.schedule import Work
+from gnnpipe_trainer.planning.cut import estimate_cut
 from gnnpipe_trainer.planning.fitting import (
     UNITS,
     Sample,
@@ -21,10 +23,14 @@ from gnnpipe_trainer.planning.fitting import (
     message_costs,
     samples_of,
 )
-from gnnpipe_trainer.planning.hardware import CPU, KNOWN, Costs
+from gnnpipe_trainer.planning.forecast import Planner
+from gnnpipe_trainer.planning.hardware import CPU, KNOWN, Costs, Link
+from gnnpipe_trainer.planning.runs import turns_run
 from gnnpipe_trainer.planning.samples import REFRESH, STEP, Bench
+from gnnpipe_trainer.planning.shape import built_in_shape
 from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.planning.stored import FILE, FORMAT, load_calibration, save_calibration
+from gnnpipe_trainer.planning.turns import MOST, CountedGraph
 
 TRUE = CPU.costs
 
@@ -36,10 +42,10 @@ def sample(action: str, **amounts: float) -> Sample:
 
 
 SAMPLES = [
-    sample(Work.FORWARD, multiply=1e9, dense=5e7, edge=3e8, row=1e7, random=2e6, forward_block=4),
+    sample(Work.FORWARD, multiply=1e9, dense=5e7, edge=3e8, row=1e7, push=3e7, random=2e6, forward_block=4),
     sample(Work.FORWARD, multiply=2e8, edge=1e9, row=5e7, forward_block=64),
     sample(Work.FORWARD, multiply=3e8, conv=2e6, row=2e6, random=9e5, forward_block=8),
-    sample(Work.INPUT_GRADIENT, multiply=1e9, edge=2e8, row=3e7, backward_block=4),
+    sample(Work.INPUT_GRADIENT, multiply=1e9, edge=2e8, row=3e7, push=4e6, backward_block=4),
     sample(Work.INPUT_GRADIENT, multiply=5e8, edge=9e8, row=1e7, backward_block=64),
     sample(Work.INPUT_GRADIENT, multiply=2e8, conv=4e6, row=6e6, backward_block=8),
     sample(Work.WEIGHT_GRADIENT, multiply=1e9, dense=2e7, weight_block=4),
@@ -81,8 +87,20 @@ def test_fits_are_not_drawn_towards_samples_that_were_quick_by_chance() -> None:
     assert means == pytest.approx([1.0] * len(SAMPLES), abs=0.04)
 
 
-def answers(cores: int = 2, crowding: float = 1.2, turns: float = 1.1) -> list[dict[str, Any]]:
-    """Of ranks on a machine with these costs, where all work takes so much longer when others compute too."""
+TURNS_CUT = estimate_cut(20_000, 240_000, 1, 16)
+
+
+def turns_seconds(cores: Cores) -> float:
+    """An epoch of the pipeline that takes turns, on a machine with these costs."""
+    job = turns_run(2).job()
+    shape = built_in_shape(job.spec.model, 64, job.spec.graph.classes)
+    link = Link(1e9, 1e-4)
+    machine = replace(CPU, costs=TRUE, cores=cores, near=link, far=link)
+    return Planner(job, shape, CountedGraph(TURNS_CUT, 64, 0), machine).forecast(make_plan(job)).seconds
+
+
+def answers(crowding: float = 1.2, turns: float = 1.1) -> list[dict[str, Any]]:
+    """Of ranks on two cores with these costs, where all work takes so much longer when others compute too."""
     amounts = [[{str(i): s.amounts for i, s in enumerate(SAMPLES)}]]
     together = [[{str(i): s.seconds * crowding for i, s in enumerate(SAMPLES)}]]
     pipelines = [
@@ -90,34 +108,39 @@ def answers(cores: int = 2, crowding: float = 1.2, turns: float = 1.1) -> list[d
         for n, size in ((16.0, 2e7), (64.0, 8e6))
     ]
     link = {"small": 1e-4 + 2 * TRUE.message, "large": 1e-4 + 2 * TRUE.message + 1e-3, "bytes": 1e6}
-    busy = {"1": 0.1, str(cores): 0.1 * crowding, str(2 * cores): 0.1 * crowding * turns}
+    busy = {"1": 0.1, "2": 0.1 * crowding}
     first = {"baseline": 4e8, "amounts": amounts, "together": together, "busy": busy}
-    others = [
-        {"busy": {crowd: t for crowd, t in busy.items() if rank < int(crowd)}} for rank in range(1, 2 * cores)
-    ]
-    return [first | {"pipelines": pipelines, "link": link}, *others]
+    counts = {name: value.tolist() for name, value in vars(TURNS_CUT).items() if name != "estimated"}
+    took = turns_seconds(Cores(2, max(1.0, crowding), turns))
+    first |= {"pipelines": pipelines, "link": link, "turns": took, "turnsCut": counts}
+    return [first, {"busy": {"2": 0.1 * crowding}}, {"busy": {}}, {"busy": {}}]
 
 
 def test_the_machine_is_found_again_from_what_its_ranks_measured() -> None:
     found = hardware_of(answers(), cores=2)
     assert asdict(found.costs) == pytest.approx(asdict(TRUE), rel=1e-6)
-    assert asdict(found.cores) == pytest.approx(asdict(Cores(2, crowding=1.2, turns=1.1)))
+    assert asdict(found.cores) == pytest.approx(asdict(Cores(2, crowding=1.2, turns=1.1)), rel=1e-3)
     assert (found.near.bytes_per_second, found.near.latency_seconds) == pytest.approx((1e9, 1e-4))
 
 
 def test_ranks_are_never_thought_to_be_quicker_for_not_being_alone() -> None:
-    assert held_up(answers(crowding=0.9, turns=0.8), cores=2) == (1.0, 1.0)
+    found = hardware_of(answers(crowding=0.9, turns=0.5), cores=2)
+    assert (found.cores.crowding, found.cores.turns) == (1.0, 1.0)
+
+
+def test_a_machine_that_others_keep_busy_is_not_thought_to_lose_all_that_by_turns() -> None:
+    assert hardware_of(answers(turns=9.0), cores=2).cores.turns == MOST
 
 
 def test_of_several_calibrations_the_medians_count() -> None:
     several = answers(crowding=1.2) + answers(crowding=1.3) + answers(crowding=5.0)
-    assert held_up(several, cores=2)[0] == pytest.approx(1.3)
+    assert held_up(several, cores=2) == pytest.approx(1.3)
     assert message_costs(several) == pytest.approx((TRUE.message, TRUE.byte))
 
 
 def test_a_calibration_is_kept_and_one_of_another_version_is_not_used(tmp_path: Path) -> None:
     assert load_calibration(tmp_path) is None
-    hardware = replace(CPU, name="here", costs=Costs(*range(1, 14)), cores=Cores(2, 1.3, 1.1))
+    hardware = replace(CPU, name="here", costs=Costs(*range(1, 15)), cores=Cores(2, 1.3, 1.1))
     save_calibration(hardware, tmp_path)
     assert load_calibration(tmp_path) == hardware
     (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace(f'"format": {FORMAT}', '"format": 0'))

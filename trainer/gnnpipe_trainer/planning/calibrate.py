@@ -27,7 +27,7 @@ def calibrate(folder: Path | None = None) -> Hardware:
 
 
 def measure() -> list[Answer]:
-    """What the ranks of probe.py found, two for each core."""
+    """What the ranks found (ranks.py), two for each core."""
     cores = cores_here()
     with tempfile.TemporaryDirectory() as folder, socket.socket() as port:
         port.bind(("127.0.0.1", 0))

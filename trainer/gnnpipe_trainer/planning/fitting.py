@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gnnpipe_trainer.planning.hardware import CPU, Costs, Hardware, Link
 from gnnpipe_trainer.planning.simulate import Cores
+from gnnpipe_trainer.planning.turns import taking_turns
 
 MEGA = 1e6
 PASSES = 3
@@ -39,7 +40,7 @@ class Sample:
 def hardware_of(ranks: list[Answer], cores: int, amounts: list[Amounts] | None = None) -> Hardware:
     """By the ranks of one calibration or of several; `amounts` by run, if work is now counted otherwise than then."""
     first = [rank for rank in ranks if "baseline" in rank]
-    crowding, turns = held_up(ranks, cores)
+    crowding = held_up(ranks, cores)
     message, byte = message_costs(ranks)
 
     def middle(value: Callable[[Answer], float]) -> float:
@@ -51,7 +52,7 @@ def hardware_of(ranks: list[Answer], cores: int, amounts: list[Amounts] | None =
     found = samples_of(
         amounts or first[-1]["amounts"], [rank["together"] for rank in ranks if "together" in rank]
     )
-    return Hardware(
+    machine = Hardware(
         f"this machine ({cores} cores)",
         fit([Sample(s.action, s.amounts, s.seconds / crowding) for s in found], message, byte),
         memory_bytes=None,
@@ -59,18 +60,20 @@ def hardware_of(ranks: list[Answer], cores: int, amounts: list[Amounts] | None =
         near=link,
         far=link,
         ranks_per_machine=CPU.ranks_per_machine,
-        cores=Cores(cores, crowding, turns),
+        cores=Cores(cores, crowding),
     )
+    turns = taking_turns(machine, middle(lambda rank: rank["turns"]), first[-1]["turnsCut"])
+    return replace(machine, cores=replace(machine.cores, turns=turns))
 
 
-def held_up(ranks: list[Answer], cores: int) -> tuple[float, float]:
-    """How much longer the same work takes when all cores are busy, and again when two ranks share each of them."""
+def held_up(ranks: list[Answer], cores: int) -> float:
+    """How much longer the same work takes when all cores are busy."""
 
     def middle(crowd: int) -> float:
         taken = (rank["busy"][str(crowd)] for rank in ranks if str(crowd) in rank["busy"])
         return float(statistics.median(taken))
 
-    return max(1.0, middle(cores) / middle(1)), max(1.0, middle(2 * cores) / middle(cores))
+    return max(1.0, middle(cores) / middle(1))
 
 
 def message_costs(ranks: list[Answer]) -> tuple[float, float]:

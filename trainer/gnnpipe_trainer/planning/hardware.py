@@ -20,6 +20,7 @@ class Costs:
     edge: float  # an edge times a column of a weighted sum
     conv: float  # an edge times a column of a torch-geometric conv, which materialises messages
     row: float  # a vertex times a column of an element-wise operation
+    push: float  # a vertex times a column that is written to where other slots read it
     random: float  # a random number of dropout
     refresh: float  # an edge looked at when an epoch's stale edges are sorted out
     forward_block: float  # fixed, per block and slot
@@ -95,6 +96,7 @@ def _gpu(multiply_adds: float, memory_rate: float, launch_seconds: float = 5e-6)
         edge=4 / (1.5 * memory_rate),
         conv=5 * 4 / (0.8 * memory_rate),
         row=2 * 4 / (0.8 * memory_rate),
+        push=2 * 4 / (0.8 * memory_rate),
         random=2 * 4 / (0.8 * memory_rate),
         refresh=40 / (0.8 * memory_rate),
         forward_block=7 * launch_seconds,
@@ -138,7 +140,8 @@ CPU = Hardware(
         dense=3.0e-10,
         edge=1.0e-10,
         conv=1.0e-8,
-        row=1.5e-9,
+        row=1.0e-9,
+        push=1.0e-9,
         random=3.0e-9,
         refresh=3.0e-8,
         forward_block=2.2e-4,

@@ -1,95 +1,29 @@
-"""What a calibration measures, run by ranks that are processes of their own, as in training.
+"""What a calibration runs: `python -m gnnpipe_trainer.planning.probe CORES PORT FOLDER`.
 
-`python -m gnnpipe_trainer.planning.probe CORES PORT FOLDER`. This process is the first rank and forks the others: two
-for each core. As many ranks as there are cores time all small jobs at once, because that is what a pipeline does to a
-machine. Then one job is timed by one rank, by one for each core, and by two for each core, which tells how ranks hold
-each other up. Then two ranks run small pipelines and talk.
+The small jobs' graphs are made by one process while this one loads torch; then it becomes the ranks of ranks.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import statistics
 import sys
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
-import gnnpipe_trainer.train  # noqa: F401  what every rank has loaded
-from gnnpipe_trainer.endings import die_with_parent
-from gnnpipe_trainer.peak import peak_resident_bytes
-from gnnpipe_trainer.planning.fitting import Answer, Timings, typical
-from gnnpipe_trainer.planning.samples import CROWDED_RUN, RUNS, TALKING_RUNS, Bench
-from gnnpipe_trainer.planning.talk import talk
-
-ROUNDS = 2  # in turns, so that all jobs see the same paces of the machine
+from gnnpipe_trainer.planning.runs import make_graphs
 
 
 def main() -> int:
     cores, port = map(int, sys.argv[1:3])
     folder = Path(sys.argv[3])
-    torch.set_num_threads(1)
-    _load_optimizer()
-    ranks = 2 * cores
-    rank = _fork(ranks)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    found = _measure(rank, cores, ranks)
-    dist.barrier()
-    dist.destroy_process_group()
-    (folder / f"rank{rank}.json").write_text(json.dumps(found))
-    if rank > 0:
+    maker = os.fork()
+    if maker == 0:
+        make_graphs(folder, cores)
         os._exit(0)
-    return 0
+    from gnnpipe_trainer.planning.ranks import run_ranks  # torch: seconds, in which graphs are made
 
-
-def _fork(ranks: int) -> int:
-    """The rank of this process from here on: what all have loaded is loaded once."""
-    for rank in range(1, ranks):
-        if os.fork() == 0:
-            die_with_parent(signal.SIGKILL)
-            return rank
-    return 0
-
-
-def _load_optimizer() -> None:
-    """Its first step loads a part of torch that every training rank holds."""
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.zeros(1)
-    torch.optim.Adam([weight]).step()
-
-
-def _measure(rank: int, cores: int, ranks: int) -> Answer:
-    found: Answer = {"baseline": peak_resident_bytes()} if rank == 0 else {}
-    computes = rank < max(2, cores)
-    benches = {run: Bench(run) for run in (RUNS if computes else [CROWDED_RUN])}
-    for bench in benches.values():
-        bench.epoch()
-    dist.barrier()
-    if computes:
-        rounds = [[benches[run].epoch() for run in RUNS] for _ in range(ROUNDS)]
-        found["together"] = [typical(epochs) for epochs in zip(*rounds, strict=True)]
-    found["busy"] = _crowding(rank, {1, cores, ranks}, benches[CROWDED_RUN])
-    found |= {"amounts": [benches[run].amounts() for run in RUNS]} if rank == 0 else {}
-    return found | talk(rank, [benches[run] for run in TALKING_RUNS] if rank < 2 else [])
-
-
-def _crowding(rank: int, crowds: set[int], bench: Bench) -> dict[str, float]:
-    """Processor time of the same work while so many ranks do it, in turns."""
-    taken: dict[int, list[float]] = {crowd: [] for crowd in sorted(crowds) if rank < crowd}
-    for _ in range(ROUNDS):
-        for crowd in sorted(crowds):
-            dist.barrier()
-            if rank < crowd:
-                taken[crowd].append(_total(bench.epoch()))
-    dist.barrier()
-    return {str(crowd): statistics.median(times) for crowd, times in taken.items()}
-
-
-def _total(timings: Timings) -> float:
-    return sum(seconds for stage in timings for seconds in stage.values())
+    if os.waitpid(maker, 0)[1] != 0:
+        return 1  # it has said why
+    return run_ranks(cores, port, folder)
 
 
 if __name__ == "__main__":

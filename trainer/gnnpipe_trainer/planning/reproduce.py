@@ -209,7 +209,11 @@ def one_gpu_cells() -> list[tuple[PaperGraph, int, int, float]]:
 
 def _fitted(costs: Costs) -> Costs:
     """Three factors on the data sheet's costs: edges, rows (dense layers with them), and what a block costs anyhow."""
-    groups = (("edge",), ("row", "random", "multiply"), ("forward_block", "backward_block", "weight_block"))
+    groups = (
+        ("edge",),
+        ("row", "push", "random", "multiply"),
+        ("forward_block", "backward_block", "weight_block"),
+    )
     rows, took = [], []
     for graph, layers, slots, seconds in one_gpu_cells():
         cut = graph.cut(1, slots, stages=2)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_api.load import parse_job
 from gnnpipe_api.plan import make_plan
-from gnnpipe_trainer.graph.chunks import ChunkedGraph, cut
-from gnnpipe_trainer.graph.sources import load_graph
+from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
 from gnnpipe_trainer.pipeline.engine import Engine
@@ -24,9 +20,10 @@ from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.schedule import Work, slot_order
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
-from gnnpipe_trainer.planning.cut import count_cut
+from gnnpipe_trainer.planning.cut import Cut, count_cut
 from gnnpipe_trainer.planning.fitting import Amounts, Timings
 from gnnpipe_trainer.planning.forecast import UPDATE_PASSES
+from gnnpipe_trainer.planning.runs import Run, cut_graph
 from gnnpipe_trainer.planning.shape import built_in_shape
 from gnnpipe_trainer.planning.work import StageWork
 from gnnpipe_trainer.staleness.figures import StalenessProbe
@@ -35,84 +32,29 @@ from gnnpipe_trainer.train import make_optimizer
 REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I and W
 
 
-@dataclass(frozen=True)
-class Run:
-    """Few layers are enough: widths, degrees and chunk sizes are what must differ."""
-
-    kind: str
-    hidden: int
-    dropout: float
-    chunks: int
-    vertices: int
-    degree: float
-    layers: int = 4
-    stages: int = 2
-    gradients: str = "drop"  # `last` sums gradients over all edges, and sorts none out: both ways are timed
-
-    def job(self) -> GNNPipeJob:
-        graph = {
-            "source": "synthetic",
-            "vertices": self.vertices,
-            "averageDegree": self.degree,
-            "features": 64,
-        }
-        model = {"kind": self.kind, "layers": self.layers, "hidden": self.hidden, "dropout": self.dropout}
-        return parse_job(
-            {
-                "apiVersion": "gnnpipe.io/v1alpha1",
-                "kind": "GNNPipeJob",
-                "metadata": {"name": "calibration"},
-                "spec": {
-                    "graph": graph,
-                    "model": model,
-                    "parallelism": {
-                        "stages": self.stages,
-                        "chunks": self.chunks,
-                        "history": {"gradients": self.gradients},
-                    },
-                },
-            }
-        )
-
-
-# Each holds more than processors cache, as jobs do: smaller ones are a third quicker than what they stand for.
-CROWDED_RUN = Run("resgcn", 64, 0.5, 8, 20_000, 12, gradients="last")  # tells how ranks hold each other up
-TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
-    Run("gcnii", 64, 0.5, 8, 24_000, 20, gradients="last"),
-    Run("gcnii", 64, 0.0, 32, 20_000, 12, gradients="last"),
-]
-RUNS = [
-    CROWDED_RUN,
-    *TALKING_RUNS,
-    Run("gcn", 32, 0.0, 8, 24_000, 40),
-    Run("gcn", 128, 0.0, 4, 12_000, 10),
-    Run("resgcn", 128, 0.3, 4, 12_000, 10, gradients="last"),
-    Run("sage", 64, 0.0, 16, 16_000, 30),
-    Run("gat", 32, 0.0, 4, 2_000, 10, layers=2),
-    Run("gcnii", 64, 0.5, 1, 24_000, 10, stages=1),  # a single slot is taken without history
-    Run("resgcn", 96, 0.3, 1, 12_000, 30, layers=3, stages=1),
-]
-
-
 class Bench:
     """A job in this process, each stage run alone as the engine runs it: it is given all it would receive."""
 
-    def __init__(self, run: Run | GNNPipeJob) -> None:
+    def __init__(self, run: Run | GNNPipeJob, graph: ChunkedGraph | None = None) -> None:
         self.job = run.job() if isinstance(run, Run) else run
         self.plan = make_plan(self.job)
+        self._graph = graph
         self._epochs = 0
 
     @cached_property
     def graph(self) -> ChunkedGraph:
-        return cut(load_graph(self.job.spec.graph, Path()), self.plan.ways, self.plan.chunks)
+        return self._graph or cut_graph(self.job)
 
-    def amounts(self) -> Amounts:
-        """By stage and action: units of work of all slots."""
+    def counted(self) -> Cut:
         graph, plan = self.graph, self.plan
         chunk_of = np.repeat(np.arange(graph.num_chunks), np.diff(graph.bounds))
         targets = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
-        counted = count_cut(graph.indices.astype(np.int64), targets, chunk_of, plan.ways, plan.chunks)
-        shape = built_in_shape(self.job.spec.model, graph.num_features, graph.num_classes)
+        return count_cut(graph.indices.astype(np.int64), targets, chunk_of, plan.ways, plan.chunks)
+
+    def amounts(self) -> Amounts:
+        """By stage and action: units of work of all slots."""
+        plan, counted = self.plan, self.counted()
+        shape = built_in_shape(self.job.spec.model, self.graph.num_features, self.graph.num_classes)
         found = []
         for stage, layers in enumerate(plan.layers_per_stage):
             first = plan.first_layer(stage)

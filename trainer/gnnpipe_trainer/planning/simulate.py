@@ -20,15 +20,17 @@ class Cores:
 
     count: int | None = None  # None: a device for every rank
     crowding: float = 1.0  # how much slower a rank is when all cores are busy: they share caches and memory
-    turns: float = 1.0  # and beyond its share of a core when two ranks take turns on each: cold caches
+    turns: float = (
+        1.0  # and beyond its share of the cores when ranks take turns: waits for slices, cold caches
+    )
 
     def rate(self, busy: int) -> float:
         """1: as quick as alone."""
         if self.count is None or busy <= 1:
             return 1.0
         filled = (min(busy, self.count) - 1) / max(1, self.count - 1)
-        crowded = min(1.0, (busy - self.count) / self.count) if busy > self.count else 0.0
-        slower = (1 + (self.crowding - 1) * filled) * (1 + (self.turns - 1) * crowded)
+        # Whoever wakes up finds no core free and waits for a slice to end, however many are waiting beside it.
+        slower = (1 + (self.crowding - 1) * filled) * (self.turns if busy > self.count else 1.0)
         return min(1.0, self.count / busy) / slower
 
 

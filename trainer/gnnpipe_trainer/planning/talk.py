@@ -1,7 +1,11 @@
-"""What messages cost: a small real pipeline between two ranks, and a ping-pong over the same channels."""
+"""What messages cost: small real pipelines between two ranks, and a ping-pong over the same channels.
+
+And what ranks lose by taking turns: a real pipeline with two ranks for each of its cores.
+"""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from typing import Any, cast
@@ -16,8 +20,10 @@ from gnnpipe_trainer.pipeline.schedule import slot_order
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import PIPELINE, Channel, Groups, Traffic
 from gnnpipe_trainer.planning.samples import Bench
+from gnnpipe_trainer.train import make_optimizer
 
 EPOCHS = 3  # of a pipeline, after one that warms up
+TURN_EPOCHS = 4
 SMALL, LARGE = 64, 250_000  # numbers in a ping-pong's message; a chunk's activations are about a megabyte
 BALLS = 20
 
@@ -32,19 +38,48 @@ def talk(rank: int, benches: list[Bench]) -> dict[str, Any]:
 
 def _pipeline(rank: int, bench: Bench, groups: list[dist.ProcessGroup]) -> dict[str, float]:
     """An epoch's messages at this rank's end, and the processor time that they took, by all its threads."""
+    engine = _engine(rank, bench, groups)
+    found = [_epoch(engine, epoch) for epoch in range(1 + EPOCHS)][1:]
+    return {name: statistics.median(epoch[name] for epoch in found) for name in found[0]}
+
+
+def take_turns(rank: int, bench: Bench) -> dict[str, Any]:
+    """Seconds of an epoch of a pipeline whose ranks are twice as many as the cores that they are kept on.
+
+    Every rank calls it, because all make the groups; of a large machine only a few take part, on a few cores.
+    """
+    ranks = bench.plan.ranks
+    groups = [dist.new_group(list(range(ranks))) for _ in range(2)]
+    if rank >= ranks:
+        return {}
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[: ranks // 2])
+    try:
+        engine = _engine(rank, bench, groups)
+        optimizer = make_optimizer(bench.job.spec.training, engine.parameters)
+        begin = 0.0
+        for epoch in range(1 + TURN_EPOCHS):
+            engine.train_epoch(epoch)
+            optimizer.step()
+            optimizer.zero_grad()
+            begin = begin or time.perf_counter()  # when the first one, which warms up, is over
+        return {"turns": (time.perf_counter() - begin) / TURN_EPOCHS}
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _engine(rank: int, bench: Bench, groups: list[dist.ProcessGroup]) -> Engine:
     none = cast(Any, None)  # one way, nothing to agree on
     model = build_model(bench.job.spec.model, bench.graph.num_features, bench.graph.num_classes)
-    engine = Engine(
+    return Engine(
         bench.job,
         bench.plan,
         bench.graph,
         model,
-        Topology(2, 1, rank),
+        Topology(bench.plan.stages, 1, rank),
         Groups(groups[0], groups[1], none, none),
         torch.device("cpu"),
     )
-    found = [_epoch(engine, epoch) for epoch in range(1 + EPOCHS)][1:]
-    return {name: statistics.median(epoch[name] for epoch in found) for name in found[0]}
 
 
 def _epoch(engine: Engine, epoch: int) -> dict[str, float]:

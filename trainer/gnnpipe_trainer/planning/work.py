@@ -17,7 +17,7 @@ Amounts = dict[
     str, Counts
 ]  # by field of Costs: units of work [ways, slots]; column p is the slot at position p
 
-# Element-wise results per column of a message: when a slot's rows are pushed into history, and of the sum itself.
+# Columns written per column of a message: when a slot's rows are pushed into history, and of the sum itself.
 PUSH_PASSES = {"ema": 2, "frozen": 2, "previous": 1, "shift": 3}
 SUM_PASSES = 1
 
@@ -89,7 +89,8 @@ class StageWork:
             amounts["random"] += cut.rows * block.dropped
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
-                amounts["row"] += cut.rows * (push + SUM_PASSES) * width
+                amounts["push"] += cut.rows * push * width
+                amounts["row"] += cut.rows * SUM_PASSES * width
                 amounts[_unit(block)] += _entries(block, cut) * width
         for end in self.ends:
             amounts["multiply"] += cut.rows * end.multiplies
@@ -109,9 +110,11 @@ class StageWork:
             amounts["dense"] += cut.rows * _dense_columns(multiplies)
             amounts["row"] += cut.rows * (block.passes + block.more_back)
             if not block.constant:
-                # What the sum's gradient is added to, or copied into where other slots will read it.
-                taken = 1 if block.straight or cut.slots > 1 else 0
-                amounts["row"] += cut.rows * (taken + SUM_PASSES) * block.message_width
+                # What the sum's gradient is added to; or it goes to where other slots will read it.
+                taken = "push" if cut.slots > 1 else "row" if block.straight else None
+                if taken:
+                    amounts[taken] += cut.rows * block.message_width
+                amounts["row"] += cut.rows * SUM_PASSES * block.message_width
                 entries = fresh if self._sorts_out(block) else cut.out_entries
                 if block.edges == "conv":
                     entries = _entries(block, cut)
@@ -172,7 +175,7 @@ def _swap_seconds(stage: StageWork, cut: Cut, rows: Counts, hardware: Hardware, 
 
 
 def _none(cut: Cut) -> Amounts:
-    units = ("multiply", "dense", "edge", "conv", "row", "random")
+    units = ("multiply", "dense", "edge", "conv", "row", "push", "random")
     blocks = ("forward_block", "backward_block", "weight_block")
     return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
 

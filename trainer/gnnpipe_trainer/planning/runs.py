@@ -1,0 +1,101 @@
+"""The small jobs of a calibration, and their graphs. No torch: graphs are made while it is being loaded."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.load import parse_job
+from gnnpipe_api.plan import make_plan
+from gnnpipe_trainer.graph.chunks import ChunkedGraph, cut
+from gnnpipe_trainer.graph.sources import load_graph
+
+GRAPHS = "graphs.pickle"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Few layers are enough: widths, degrees and chunk sizes are what must differ."""
+
+    kind: str
+    hidden: int
+    dropout: float
+    chunks: int
+    vertices: int
+    degree: float
+    layers: int = 4
+    stages: int = 2
+    gradients: str = "drop"  # `last` sums gradients over all edges, and sorts none out: both ways are timed
+
+    def job(self) -> GNNPipeJob:
+        graph = {
+            "source": "synthetic",
+            "vertices": self.vertices,
+            "averageDegree": self.degree,
+            "features": 64,
+        }
+        model = {"kind": self.kind, "layers": self.layers, "hidden": self.hidden, "dropout": self.dropout}
+        return parse_job(
+            {
+                "apiVersion": "gnnpipe.io/v1alpha1",
+                "kind": "GNNPipeJob",
+                "metadata": {"name": "calibration"},
+                "spec": {
+                    "graph": graph,
+                    "model": model,
+                    "parallelism": {
+                        "stages": self.stages,
+                        "chunks": self.chunks,
+                        "history": {"gradients": self.gradients},
+                    },
+                },
+            }
+        )
+
+
+# Each holds more than processors cache, as jobs do: smaller ones are a third quicker than what they stand for.
+CROWDED_RUN = Run("resgcn", 64, 0.5, 8, 20_000, 12, gradients="last")  # tells how ranks hold each other up
+TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
+    Run("gcnii", 64, 0.5, 8, 24_000, 20, gradients="last"),
+    Run("gcnii", 64, 0.0, 32, 20_000, 12, gradients="last"),
+]
+TURNS_ON_CORES = 2
+
+
+def turns_run(cores: int) -> Run:
+    """As a pipeline with two ranks for each of two cores (of one, where there is no second): they take turns."""
+    stages = 2 * min(cores, TURNS_ON_CORES)
+    return Run("gcnii", 64, 0.5, 4 * stages, 20_000, 12, layers=2 * stages, stages=stages, gradients="last")
+
+
+RUNS = [
+    CROWDED_RUN,
+    *TALKING_RUNS,
+    Run("gcn", 32, 0.0, 8, 24_000, 40),
+    Run("resgcn", 128, 0.3, 4, 12_000, 10, layers=2, gradients="last"),
+    Run("sage", 64, 0.0, 16, 16_000, 30),
+    Run("gat", 32, 0.0, 4, 2_000, 10, layers=2),
+    Run("gcnii", 64, 0.5, 1, 24_000, 10, stages=1),  # a single slot is taken without history
+    Run("resgcn", 96, 0.3, 1, 12_000, 30, layers=3, stages=1),
+]
+
+
+def cut_graph(job: GNNPipeJob) -> ChunkedGraph:
+    plan = make_plan(job)
+    return cut(load_graph(job.spec.graph, Path()), plan.ways, plan.chunks)
+
+
+def make_graphs(folder: Path, cores: int) -> None:
+    """Those of all runs, for `read_graphs`."""
+    graphs = {run: cut_graph(run.job()) for run in [*RUNS, turns_run(cores)]}
+    with (folder / GRAPHS).open("wb") as file:
+        pickle.dump(graphs, file, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def read_graphs(folder: Path) -> dict[Run, ChunkedGraph]:
+    """What a process of our own has just written into a folder of our own."""
+    with (folder / GRAPHS).open("rb") as file:
+        graphs: dict[Run, ChunkedGraph] = pickle.load(file)
+    return graphs
