@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 300
 
 
 def calibrate(folder: Path | None = None) -> Hardware:
-    """About 25 seconds on two idle cores; the result is remembered in the cache folder."""
+    """About 20 seconds on two idle cores; the result is remembered in the cache folder."""
     measured = hardware_of(measure(), cores_here())
     save_calibration(measured, folder or default_folder())
     return measured
