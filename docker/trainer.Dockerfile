@@ -50,7 +50,7 @@ ENV PATH=/app/bin:/usr/local/bin:/usr/bin:/bin \
     OUTDATED_IGNORE=1 \
     MALLOC_MMAP_THRESHOLD_=1073741824 \
     MALLOC_TRIM_THRESHOLD_=4294967296 \
-    THP_MEM_ALLOC_ENABLE=1 \
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
 WORKDIR /tmp
