@@ -98,7 +98,7 @@ def launch(place: Place, nursery: Nursery, manifest: Path, out: Path, folder: Pa
             meeting.await_all()
             with _pass_on_stop(scratch):
                 for local_rank, process in enumerate(nursery.ranks):
-                    process.order(_rank_environment(place, local_rank, meeting.port, scratch), arguments)
+                    process.order(_rank_environment(place, local_rank, meeting.port), arguments)
                 codes = _attend(nursery, place, manifest, scratch)
                 if not any(codes.values()):
                     meeting.leave()
@@ -152,7 +152,7 @@ def _pass_on_stop(scratch: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _rank_environment(place: Place, local_rank: int, port: int, scratch: Path) -> Mapping[str, str]:
+def _rank_environment(place: Place, local_rank: int, port: int) -> Mapping[str, str]:
     """By the names that torchrun gives them."""
     return {
         "RANK": str(place.ranks[local_rank]),
@@ -165,8 +165,6 @@ def _rank_environment(place: Place, local_rank: int, port: int, scratch: Path) -
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": str(True),  # ranks are guests of the launcher's store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        # Else it stays behind in /tmp.
-        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")),
     }
 
 

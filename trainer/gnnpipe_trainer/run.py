@@ -115,7 +115,11 @@ def _train_in(
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches this process only, which then asks the agent to stop
-            env={**os.environ, **for_ranks(plan.ranks, os.environ), PARENT: str(os.getpid())},
+            env={
+                **os.environ,
+                **for_ranks(plan.ranks, os.environ, scratch.resolve()),
+                PARENT: str(os.getpid()),
+            },
         )
     view.start(job, plan)
     try:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo  # an optimizer's first step would load it: better once than in every rank
 import torch.distributed as dist
 
 from gnnpipe_api.contract import ExitCode

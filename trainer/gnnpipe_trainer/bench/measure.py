@@ -98,7 +98,10 @@ def _measure_ranks(mode: Mode, job: GNNPipeJob, manifest_folder: Path, out: Path
                 *(json.dumps(asdict(place)), *paths),
             ]
             commands.append(machines[number].command(command) if machines else command)
-            environments.append({"GLOO_SOCKET_IFNAME": machines[number].interface if machines else "lo"})
+            interface = machines[number].interface if machines else "lo"
+            environments.append(
+                {"GLOO_SOCKET_IFNAME": interface, "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor")}
+            )
         _run_together(commands, environments, out)
     return _figures(out)
 

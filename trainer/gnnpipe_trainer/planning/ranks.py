@@ -1,6 +1,6 @@
 """What a calibration measures, by ranks that are processes of their own, as in training.
 
-The first rank forks the others: two for each core. As many ranks as there are cores time all small jobs at once,
+They are forks of one process, two for each core. As many ranks as there are cores time all small jobs at once,
 because that is what a pipeline does to a machine. Then one job is timed by one rank and by one for each core, which
 tells how ranks hold each other up. Then two ranks run small pipelines and talk, and two for each of two cores run
 another, which tells what taking turns costs.
@@ -12,13 +12,16 @@ import json
 import os
 import signal
 import statistics
+import traceback
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-import gnnpipe_trainer.train  # noqa: F401  what every rank has loaded
+import gnnpipe_trainer.worker  # noqa: F401  what every rank has loaded
 from gnnpipe_trainer.endings import die_with_parent
 from gnnpipe_trainer.peak import peak_resident_bytes
 from gnnpipe_trainer.planning.cut import Cut
@@ -28,38 +31,42 @@ from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.planning.talk import take_turns, talk
 
 ROUNDS = 2  # in turns, so that all jobs see the same paces of the machine
+SINGLE_SLOT_EPOCHS = (
+    3  # the last of which counts: until a heap fits all its tensors, an epoch takes twice as long
+)
 
 
 def run_ranks(cores: int, port: int, folder: Path) -> int:
     """Each rank leaves its answer in the folder, where the graphs lie."""
-    torch.set_num_threads(1)
-    _load_optimizer()
     ranks = 2 * cores
-    rank = _fork(ranks)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    found = _measure(rank, cores, folder)
-    dist.barrier()
-    dist.destroy_process_group()
-    (folder / f"rank{rank}.json").write_text(json.dumps(found))
-    if rank > 0:
-        os._exit(0)
-    return 0
+    meet = partial(dist.init_process_group, "gloo", init_method=f"tcp://127.0.0.1:{port}", world_size=ranks)
+
+    def work(rank: int) -> None:
+        die_with_parent(signal.SIGKILL)
+        torch.set_num_threads(1)
+        meet(rank=rank)
+        found = _measure(rank, cores, folder)
+        dist.barrier()
+        dist.destroy_process_group()
+        (folder / f"rank{rank}.json").write_text(json.dumps(found))
+
+    forked = [_fork(partial(work, rank)) for rank in range(ranks)]
+    return max([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forked], key=abs)
 
 
-def _fork(ranks: int) -> int:
-    """The rank of this process from here on: what all have loaded is loaded once."""
-    for rank in range(1, ranks):
-        if os.fork() == 0:
-            die_with_parent(signal.SIGKILL)
-            return rank
-    return 0
-
-
-def _load_optimizer() -> None:
-    """Its first step loads a part of torch that every training rank holds."""
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.zeros(1)
-    torch.optim.Adam([weight]).step()
+def _fork(work: Callable[[], None]) -> int:
+    """A process that has loaded what this one has, as ranks in training are (nursery.py); its id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
 
 
 def _measure(rank: int, cores: int, folder: Path) -> Answer:
@@ -70,10 +77,10 @@ def _measure(rank: int, cores: int, folder: Path) -> Answer:
     if rank < max(2, cores):
         benches = {run: Bench(run, graphs[run]) for run in RUNS}
         for bench in benches.values():
-            bench.epoch()
+            _settled_epoch(bench)
     dist.barrier()
     if benches:
-        rounds = [[benches[run].epoch() for run in RUNS] for _ in range(ROUNDS)]
+        rounds = [[_settled_epoch(benches[run]) for run in RUNS] for _ in range(ROUNDS)]
         found["together"] = [typical(epochs) for epochs in zip(*rounds, strict=True)]
     found["busy"] = _crowding(rank, {1, cores}, benches.get(CROWDED_RUN))
     if rank == 0:
@@ -82,6 +89,13 @@ def _measure(rank: int, cores: int, folder: Path) -> Answer:
     found |= talk(rank, [benches[run] for run in TALKING_RUNS] if rank < 2 else [])
     dist.barrier()
     return found | take_turns(rank, turns)
+
+
+def _settled_epoch(bench: Bench) -> Timings:
+    """A single slot keeps all its tensors until its backward, and other jobs have used the heap meanwhile."""
+    for _ in range(SINGLE_SLOT_EPOCHS - 1 if bench.plan.chunks == 1 else 0):
+        bench.epoch()
+    return bench.epoch()
 
 
 def _as_lists(cut: Cut) -> dict[str, list[list[float]]]:
