@@ -26,7 +26,7 @@ from gnnpipe_trainer.endings import die_with_parent
 from gnnpipe_trainer.peak import peak_resident_bytes
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.fitting import Answer, Timings, typical
-from gnnpipe_trainer.planning.runs import CROWDED_RUN, RUNS, TALKING_RUNS, read_graphs, turns_run
+from gnnpipe_trainer.planning.runs import CROWDED_RUN, RUNS, TALKING_RUNS, TINY_RUN, read_graphs, turns_run
 from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.planning.talk import take_turns, talk
 
@@ -70,7 +70,7 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 def _measure(rank: int, cores: int, folder: Path) -> Answer:
-    found: Answer = {"baseline": peak_resident_bytes()} if rank == 0 else {}
+    found: Answer = {"baseline": _baseline()} if rank == 0 else {}
     graphs = read_graphs(folder)
     turns = Bench(turns_run(cores), graphs[turns_run(cores)])
     benches = {}
@@ -89,6 +89,13 @@ def _measure(rank: int, cores: int, folder: Path) -> Answer:
     found |= talk(rank, [benches[run] for run in TALKING_RUNS] if rank < 2 else [])
     dist.barrier()
     return found | take_turns(rank, turns)
+
+
+def _baseline() -> int:
+    """Memory of a rank that holds next to nothing: a fork has only those pages of torch that it has used."""
+    tiny = Bench(TINY_RUN)
+    tiny.epoch()
+    return peak_resident_bytes()
 
 
 def _settled_epoch(bench: Bench) -> Timings:

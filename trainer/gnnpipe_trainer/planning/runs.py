@@ -61,6 +61,7 @@ TALKING_RUNS = [  # as pipelines: few large messages, and many small ones
     Run("gcnii", 64, 0.5, 8, 24_000, 20, gradients="last"),
     Run("gcnii", 64, 0.0, 32, 20_000, 12, gradients="last"),
 ]
+TINY_RUN = Run("gcnii", 16, 0.5, 4, 400, 8)
 TURNS_ON_CORES = 2
 
 
