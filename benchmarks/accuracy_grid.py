@@ -78,6 +78,7 @@ MODES: dict[str, Fields] = {
     "chunks-8": {"stages": 2, "chunks": 8},
     "chunks-32": {"stages": 2, "chunks": 32},
     # one technique off, or another in its place
+    "drop": {**PIPELINE, "history": {"gradients": "drop"}},
     "last": {**PIPELINE, "history": {"gradients": "last"}},
     "previous": {**PIPELINE, "history": {"mode": "previous"}},
     "frozen": {**PIPELINE, "history": {"mode": "frozen"}},

@@ -28,6 +28,7 @@ from gnnpipe_trainer.pipeline.history import side_by_side
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
 from gnnpipe_trainer.pipeline.topology import Topology
+from gnnpipe_trainer.staleness.settle import settled
 
 STALL_SECONDS = 120
 
@@ -132,17 +133,19 @@ class AtOnce:
         """`sums` is how blocks read their neighbours; others than the pipeline's are for experiments."""
         plan = make_plan(job)
         graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, folder)
+        slots = slot_count(plan.stages, plan.ways, plan.chunks)
         whole = dataclasses.replace(graph, ways=1)
         torch.manual_seed(job.spec.training.seed)
         model = build_model(job.spec.model, graph.num_features, graph.num_classes, folder)
         topology, device = Topology(1, 1, 0), torch.device("cpu")
+        dtype, groups = DTYPES[job.spec.training.precision], make_groups(topology, STALL_SECONDS)
+        ways = [Shard(graph, way, dtype, device) for way in range(plan.ways)]
+        job = settled(job, slots, model, ways, groups.control)
         one = job.model_copy(
             update={"spec": job.spec.model_copy(update={"parallelism": _one_rank(job, plan)})}
         )
-        shard = Shard(whole, 0, DTYPES[job.spec.training.precision], device)
-        groups = make_groups(topology, STALL_SECONDS)
+        shard = Shard(whole, 0, dtype, device)
         engine = Engine(one, make_plan(one), whole, model, topology, groups, device, shard)
-        slots = slot_count(plan.stages, plan.ways, plan.chunks)
         trained = AtOnce(job, plan, engine, slots)
         if slots > 1:
             trained._put_sums(sums)

@@ -23,9 +23,10 @@ class HistorySpec(Part):
     """Mode frozen: epochs between two snapshots."""
     warmup: Literal["exact", "zeros"] = "exact"
     """What history holds at first: exact runs one pass without history; zeros starts from nothing."""
-    gradients: Literal["drop", "last"] = "drop"
+    gradients: Literal["auto", "drop", "last"] = "auto"
     """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
-    epoch before, for deep gcnii and resgcn where a third or more of what is read is history."""
+    epoch before. auto: last if at least 30% of the edges read history and the model is sage, gin, gcnii,
+    resgcn or one whose blocks say bypass; else drop."""
 
 
 class ParallelismSpec(Part):

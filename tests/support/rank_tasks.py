@@ -17,10 +17,12 @@ from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
+from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Traffic
 from gnnpipe_trainer.pipeline.zeros import Border, NonZeroActivations, NonZeroGradients
+from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.train import evaluate, make_optimizer
 from gnnpipe_trainer.weights import Best, stage_state
 
@@ -161,3 +163,15 @@ def cross_a_border_without_zeros(wire: str, shares: list[float]) -> list[tuple[A
         backward.flush()
         pairs.append((expected.numpy(), received.numpy()))
     return pairs
+
+
+def settled_gradients(manifest: dict[str, Any], folder: str) -> str:
+    job = parse_job(manifest)
+    plan = make_plan(job)
+    topology = Topology(plan.stages, plan.ways, dist.get_rank())
+    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
+    model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
+    shard = Shard(graph, topology.way, torch.float32, torch.device("cpu"))
+    slots = slot_count(plan.stages, plan.ways, plan.chunks)
+    decided = settled(job, slots, model, [shard], make_groups(topology, 60).control)
+    return decided.spec.parallelism.history.gradients

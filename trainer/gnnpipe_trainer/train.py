@@ -32,12 +32,14 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.history import History
+from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.staleness.advice import stability_notice
 from gnnpipe_trainer.staleness.figures import StalenessProbe
 from gnnpipe_trainer.staleness.guard import Diverged, DivergenceWatch, Ruling, Verdict
+from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
@@ -93,11 +95,13 @@ class Rank:
         device = pick_device(training)
         shard = Shard(graph, topology.way, DTYPES[training.precision], device)
         self.plan = agree_on_cut(plan, self.model, shard, out / "checkpoints", self.groups.control)
-        self.engine = Engine(job, self.plan, graph, self.model, topology, self.groups, device, shard)
+        slots = slot_count(plan.stages, plan.ways, plan.chunks)
+        decided = settled(job, slots, self.model, [shard], self.groups.control)
+        self.engine = Engine(decided, self.plan, graph, self.model, topology, self.groups, device, shard)
         self.engine.traffic.recorder = recorder_here(topology.rank)
         self.optimizer = make_optimizer(training, self.engine.parameters, self.model.blocks)
         self.best = Best(stage_state(self.engine, topology.stage))
-        self.reporter = Reporter(job, self.plan, topology, self.groups.control, out)
+        self.reporter = Reporter(decided, self.plan, topology, self.groups.control, out)
         self.meter = Meter.here(topology, training.epochs, self.plan.first_layer(topology.stage))
         self.probe = StalenessProbe(self.engine)
         self.identity = Identity(

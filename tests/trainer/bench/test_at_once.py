@@ -51,6 +51,7 @@ def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) 
         ("gcn", 1, {"mode": "ema"}, {}),
         ("gcnii", 2, {"mode": "ema"}, {}),
         ("gcnii", 2, {"mode": "ema", "gradients": "last"}, {}),
+        ("gcnii", 2, {"mode": "ema", "gradients": "drop"}, {}),
         ("resgcn", 1, {"mode": "frozen", "refreshEvery": 2, "warmup": "zeros"}, {"freshGradientFactor": 2.0}),
         ("sage", 1, {"mode": "shift"}, {"shuffleChunks": False}),
         ("sage", 2, {"mode": "previous"}, {}),

@@ -17,10 +17,13 @@ from gnnpipe_trainer.graph.sources import load_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline import engine as trainer
 from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
 from gnnpipe_trainer.planning import memory
 from gnnpipe_trainer.planning.main import make_planner
+from gnnpipe_trainer.staleness.carry import carried, with_carried
+from gnnpipe_trainer.staleness.share import StaleShare
 
 Jobs = Callable[..., GNNPipeJob]
 
@@ -31,6 +34,10 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     graph = cut(load_graph(job.spec.graph, Path()), plan.ways, plan.chunks)
     model = build_model(job.spec.model, graph.num_features, graph.num_classes)
     nobody = Groups(*[cast(Any, None)] * 4)
+    shard = Shard(graph, 0, torch.float32, torch.device("cpu"))
+    stale, edges = StaleShare(shard, None).expect()
+    bypass = any(block.bypass for block in model.block_list())
+    job = with_carried(job, carried(job.spec.parallelism, bypass, stale / edges))
     return trainer.Engine(
         job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
     )

@@ -97,7 +97,10 @@ class TrainingState:
             kept = self._histories(lambda history: history.live) | self._gradients()
             saved = load(kept.__contains__)
             for name, tensor in kept.items():
-                tensor.copy_(_fitting(saved, name, tensor))
+                if name.endswith(GRADIENTS) and name not in saved:
+                    tensor.zero_()  # they were dropped when this was written: as before the first epoch
+                else:
+                    tensor.copy_(_fitting(saved, name, tensor))
         elif self.engine.slots > 1:
             self.engine.stage.forget_gradients()
             self.engine.exact_pass(fill_history=True)

@@ -31,6 +31,7 @@ class Block(nn.Module):
     gradient_stops_at_zeros = False
     """Whether the weights' gradients depend on that of a number of the state only where the number is not zero, as
     after ReLU and dropout: then `wireZeros: skip` keeps zeros and their gradients off stage borders."""
+    bypass: bool = False  # whether a vertex's own state reaches the next one beside the aggregation too
 
     def __init__(self, message_width: int, widths: tuple[int, ...]) -> None:
         super().__init__()

@@ -38,6 +38,7 @@ class GCNIIBlock(Block):
     gradient_stops_at_zeros = (
         True  # h and h0 both come out of a ReLU; all that flows back to h0 passes that one
     )
+    bypass = True
 
     def __init__(self, hidden: int, dropout: float, alpha: float, theta_l: float, last: bool) -> None:
         super().__init__(hidden, (hidden,) if last else (hidden, hidden))

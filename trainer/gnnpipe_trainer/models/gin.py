@@ -17,6 +17,7 @@ class GINBlock(Block):
     """
 
     edge_weights = "sum"
+    bypass = True
 
     def __init__(self, inputs: int, outputs: int, between: Between, eps: float, train_eps: bool) -> None:
         super().__init__(inputs, (outputs,))

@@ -40,6 +40,7 @@ class ResGCNBlock(Block):
     """
 
     edge_weights = "mean"
+    bypass = True
 
     def __init__(self, hidden: int, dropout: float, first: bool) -> None:
         super().__init__(hidden, (hidden,))

@@ -17,6 +17,7 @@ class SAGEBlock(Block):
     """
 
     edge_weights = "mean"
+    bypass = True
 
     def __init__(self, inputs: int, outputs: int, between: Between, first: bool) -> None:
         multiply_first = outputs < inputs and not first

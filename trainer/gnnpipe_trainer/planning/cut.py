@@ -43,6 +43,12 @@ class Cut:
         return int(self.rows.shape[1])
 
     @property
+    def stale_edges(self) -> float:
+        """The share of edges that read history: of two slots either comes first half of the time."""
+        edges = float(self.out_entries.sum())
+        return (edges - float(self.same_slot.sum())) / (2 * edges) if edges and self.slots > 1 else 0.0
+
+    @property
     def mirrors(self) -> int:
         """Rows that cross between ways before one aggregation."""
         return round(float(self.receives.sum()))

@@ -10,6 +10,7 @@ from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
+from gnnpipe_trainer.staleness.carry import carried
 
 RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
@@ -174,8 +175,8 @@ class _Rank:
         summed = [block for block in self.blocks if block.edges != "conv" and not block.constant]
         if summed:
             total += matrix * (1 + halves)
-            sorts_out = self.job.spec.parallelism.history.gradients == "drop"
-            if self.cut.slots > 1 and sorts_out:
+            kept = carried(self.job.spec.parallelism, self.shape.bypass, self.cut.stale_edges)
+            if self.cut.slots > 1 and kept == "drop":
                 total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
         # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
         convs = sum(block.edges == "conv" for block in self.blocks)

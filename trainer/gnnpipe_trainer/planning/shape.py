@@ -31,6 +31,7 @@ class BlockShape:
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
     constant: bool = False  # sums raw features: computed once, never sent
+    bypass: bool = False  # a vertex's own state reaches the next one beside the aggregation too
 
     @property
     def border_width(self) -> int:
@@ -55,6 +56,10 @@ class ModelShape:
     blocks: tuple[BlockShape, ...]
     encoder: EndShape = field(default_factory=EndShape)
     decoder: EndShape = field(default_factory=EndShape)
+
+    @property
+    def bypass(self) -> bool:
+        return any(block.bypass for block in self.blocks)
 
     def parameters(self, first: int, count: int) -> int:
         """Of the stage that holds blocks first to first + count - 1."""
@@ -128,6 +133,7 @@ def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
                 straight=2 * inputs if message == inputs and not first else 0,
                 edges="mean",
                 constant=first,
+                bypass=True,
                 **between,
             )
         )
@@ -149,6 +155,7 @@ def _gin(model: ModelSpec, features: int, classes: int) -> ModelShape:
                 multiplies=(inputs + outputs) * outputs,
                 edges="sum",
                 constant=first,
+                bypass=True,
                 **between,
             )
         )
@@ -192,6 +199,7 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             passes=3 * hidden + hidden * drops,
             more_back=2 * hidden,  # two gradients of the blend with h0, and h0's is added up over the blocks
             saved=3 * hidden + 2 * hidden * drops,
+            bypass=True,
         )
         for i in range(layers)
     )
@@ -218,6 +226,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
             straight=2 * hidden,
             edges="mean",
+            bypass=True,
         )
         for i in range(model.layers)
     )
@@ -260,6 +269,7 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",
                 constant=constant,
+                bypass=block.bypass,
             )
         )
     encoder = EndShape(_count(model.encoder), _multiplies(model.encoder))

@@ -12,6 +12,7 @@ from gnnpipe_trainer.pipeline.schedule import Work
 from gnnpipe_trainer.planning.cut import Counts, Cut
 from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
 from gnnpipe_trainer.planning.shape import BlockShape, EndShape, ModelShape
+from gnnpipe_trainer.staleness.carry import Carried, carried
 
 Amounts = dict[
     str, Counts
@@ -69,15 +70,15 @@ class StageWork:
 
     def entries_to_sort_out(self, cut: Cut) -> float:
         """Edges of the fullest way that each epoch tells fresh from stale, once for all blocks and slots."""
-        if cut.slots == 1 or not any(self._sorts_out(block) for block in self.blocks):
+        summed = any(block.edges != "conv" and not block.constant for block in self.blocks)
+        if cut.slots == 1 or not summed or self._carried(cut) == "last":
             return 0.0
         halves = SORT_HALVES if cut.ways > 1 else 1.0
         return float(cut.out_entries.sum(axis=1).max()) * halves
 
-    def _sorts_out(self, block: BlockShape) -> bool:
-        """Whether stale edges carry nothing back, so that they are left out of the sum of gradients."""
-        summed = block.edges != "conv" and not block.constant
-        return summed and self.parallelism.history.gradients == "drop"
+    def _carried(self, cut: Cut) -> Carried:
+        """Where stale edges carry nothing back, they are left out of the sum of gradients."""
+        return carried(self.parallelism, self.shape.bypass, cut.stale_edges)
 
     def _forward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
@@ -102,7 +103,7 @@ class StageWork:
 
     def _backward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
-        fresh = _fresh(cut)
+        fresh = _fresh(cut) if self._carried(cut) == "drop" else cut.out_entries
         for index, block in enumerate(self.blocks):
             raw_features = self.first + index == 0 and self.shape.encoder.parameters == 0
             multiplies = 0 if raw_features else block.multiplies
@@ -115,7 +116,7 @@ class StageWork:
                 if taken:
                     amounts[taken] += cut.rows * block.message_width
                 amounts["row"] += cut.rows * SUM_PASSES * block.message_width
-                entries = fresh if self._sorts_out(block) else cut.out_entries
+                entries = fresh
                 if block.edges == "conv":
                     entries = _entries(block, cut)
                 amounts[_unit(block)] += entries * block.message_width

@@ -1,0 +1,71 @@
+"""`history.gradients: auto`: last epoch's gradient only where much is stale and blocks let a vertex's own state by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_pool import RankPool
+from rank_tasks import settled_gradients
+
+from gnnpipe_api.job import ParallelismSpec
+from gnnpipe_trainer.staleness.carry import LEAST_STALE_EDGES, carried
+
+ABOVE, BELOW = LEAST_STALE_EDGES, LEAST_STALE_EDGES - 0.01
+
+
+@pytest.mark.parametrize(
+    ("asked", "bypass", "stale_edges", "chosen"),
+    [
+        ({}, True, ABOVE, "last"),
+        ({}, True, BELOW, "drop"),
+        ({}, False, ABOVE, "drop"),
+        ({"freshGradientFactor": 2.0}, True, ABOVE, "drop"),  # these make up for the cut already
+        ({"history": {"gradients": "drop"}}, True, ABOVE, "drop"),
+        ({"history": {"gradients": "last"}}, False, BELOW, "last"),
+    ],
+)
+def test_auto_is_last_only_where_it_helps(
+    asked: dict[str, Any], bypass: bool, stale_edges: float, chosen: str
+) -> None:
+    assert carried(ParallelismSpec.model_validate(asked), bypass, stale_edges) == chosen
+
+
+def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -> dict[str, Any]:
+    return {
+        "apiVersion": "gnnpipe.io/v1alpha1",
+        "kind": "GNNPipeJob",
+        "metadata": {"name": "carried"},
+        "spec": {
+            "graph": {
+                "source": "synthetic",
+                "vertices": 240,
+                "averageDegree": 16,
+                "classes": 4,
+                "homophily": homophily,
+            },
+            "model": {"kind": kind, "layers": 4, "hidden": 8},
+            "training": {"epochs": 2, "device": "cpu"},
+            "parallelism": {"stages": stages, "ways": ways, "chunks": chunks},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "chosen"),
+    [
+        ("gcnii", (2, 2, 16), "last"),
+        ("sage", (2, 1, 16), "last"),
+        ("gcn", (2, 2, 16), "drop"),
+        ("gcnii", (2, 1, 2), "drop"),  # in two halves a quarter of the edges is stale
+        ("gcnii", (1, 2, 2), "drop"),  # nothing is
+    ],
+)
+def test_all_ranks_decide_alike(
+    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: str
+) -> None:
+    said = ranks.run(
+        settled_gradients, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
+    )
+    assert set(said) == {chosen}
