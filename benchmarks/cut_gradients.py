@@ -63,9 +63,9 @@ class AveragedGradient(SumAtOnce):
 
 RULES: dict[str, tuple[str, type[SumAtOnce]]] = {
     "exact": ("exact", SumAtOnce),
-    "history, gradient dropped": ("pipeline", SumAtOnce),
-    "everything fresh, gradient dropped": ("pipeline", FreshForward),
-    "history, gradient whole": ("pipeline", WholeGradient),
+    "history, gradient dropped": ("drop", SumAtOnce),
+    "everything fresh, gradient dropped": ("drop", FreshForward),
+    "history, gradient whole": ("drop", WholeGradient),
     "history, last epoch's gradient": ("last", SumAtOnce),
     "history, moving average of gradients (0.9)": ("last", AveragedGradient),
     "history, gradient dropped, fresh ones doubled": ("factor-2", SumAtOnce),
