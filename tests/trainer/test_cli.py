@@ -126,7 +126,8 @@ def test_run_leaves_a_result_that_report_shows_again(
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\x1b" not in ran.stdout
-    assert json.loads((tmp_path / "result.json").read_text())["epochs"] == 2
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["epochs"], result["historyGradients"]) == (2, None)
     assert main(["report", str(tmp_path)]) == ExitCode.DONE
     assert capsys.readouterr().out.splitlines()[-9:] == ran.stdout.splitlines()[-9:]
 
