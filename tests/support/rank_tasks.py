@@ -9,18 +9,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.load import parse_job
-from gnnpipe_api.plan import make_plan
+from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.checkpoint.packed import bytes_of
 from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.pipeline.wire import Traffic
+from gnnpipe_trainer.pipeline.wire import Groups, Traffic
 from gnnpipe_trainer.pipeline.zeros import Border, NonZeroActivations, NonZeroGradients
 from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.train import evaluate, make_optimizer
@@ -120,13 +122,7 @@ def cuda_was_initialised(manifest: dict[str, Any], folder: str) -> bool:
 
 
 def agreed_cuts(manifest: dict[str, Any], folder: str) -> tuple[int, ...]:
-    job = parse_job(manifest)
-    plan = make_plan(job)
-    topology = Topology(plan.stages, plan.ways, dist.get_rank())
-    graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
-    model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
-    shard = Shard(graph, topology.way, torch.float32, torch.device("cpu"))
-    groups = make_groups(topology, 60)
+    _, plan, model, shard, groups = _before_the_engine(manifest, folder)
     return agree_on_cut(plan, model, shard, Path(folder) / "checkpoints", groups.control).layers_per_stage
 
 
@@ -166,12 +162,18 @@ def cross_a_border_without_zeros(wire: str, shares: list[float]) -> list[tuple[A
 
 
 def settled_gradients(manifest: dict[str, Any], folder: str) -> str:
+    job, plan, model, shard, groups = _before_the_engine(manifest, folder)
+    slots = slot_count(plan.stages, plan.ways, plan.chunks)
+    return settled(job, slots, model, [shard], groups.control).spec.parallelism.history.gradients
+
+
+def _before_the_engine(
+    manifest: dict[str, Any], folder: str
+) -> tuple[GNNPipeJob, Plan, Model, Shard, Groups]:
     job = parse_job(manifest)
     plan = make_plan(job)
     topology = Topology(plan.stages, plan.ways, dist.get_rank())
     graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, Path(folder), Path(folder) / "cache")
     model = build_model(job.spec.model, graph.num_features, graph.num_classes, Path(folder))
     shard = Shard(graph, topology.way, torch.float32, torch.device("cpu"))
-    slots = slot_count(plan.stages, plan.ways, plan.chunks)
-    decided = settled(job, slots, model, [shard], make_groups(topology, 60).control)
-    return decided.spec.parallelism.history.gradients
+    return job, plan, model, shard, make_groups(topology, 60)

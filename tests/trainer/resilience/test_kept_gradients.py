@@ -47,8 +47,8 @@ def state_of_a_stage(gradients: str) -> TrainingState:
 
 
 def loaded(state: TrainingState) -> Callable[[Callable[[str], bool]], dict[str, Tensor]]:
-    packed = state.copies()
-    saved = {name: spot.of(packed.buffers).clone() for name, spot in packed.index.items()}
+    parts = (state.history(between=False).arrived(), state.rest())
+    saved = {name: spot.of(p.buffers).clone() for p in parts for name, spot in p.index.items()}
     return lambda wanted: {name: tensor for name, tensor in saved.items() if wanted(name)}
 
 

@@ -97,7 +97,7 @@ class TrainingState:
             kept = self._histories(lambda history: history.live) | self._gradients()
             saved = load(kept.__contains__)
             for name, tensor in kept.items():
-                if name.endswith(GRADIENTS) and name not in saved:
+                if name.endswith(f".{GRADIENTS}") and name not in saved:
                     tensor.zero_()  # they were dropped when this was written: as before the first epoch
                 else:
                     tensor.copy_(_fitting(saved, name, tensor))
