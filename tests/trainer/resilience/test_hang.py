@@ -16,8 +16,8 @@ from handicapped_ranks import POINTS, be_rank_that_stops, is_stopped, until
 
 from gnnpipe_trainer.endings import HUNG_PEER_EXIT, LOST_PEER_EXIT
 
-STALL_SECONDS = 4
-PATIENCE_SECONDS = 30  # a guard for a busy machine; without a watchdog the ranks would stay for good
+STALL_SECONDS = 10  # ranks that are well start within it, on a slow machine too
+PATIENCE_SECONDS = 60  # a guard for a busy machine; without a watchdog the ranks would stay for good
 
 
 def assert_left_naming(attempt: Attempt, rank: int) -> None:
