@@ -87,7 +87,7 @@ def _one_rank(case: str, rows: Rows) -> Iterator[Bar]:
 def _overhead(case: str, rows: Rows) -> Iterator[Bar]:
     """By turns in one process where that was measured, for two processes differ by more than this bar."""
     what = "engine: time against the bare loop of its kernels"
-    if (turns := rows.get(BY_TURNS)) is not None:
+    if (turns := rows.get(BY_TURNS)) is not None and "beside" in turns:
         overhead, by_cpu = (time_ratio(turns, turns["beside"], clock) for clock in (WALL, CPU))
         yield Bar(case, f"{what}, by turns", 1.05, overhead, False, by_cpu=by_cpu)
     elif overhead_apart := rows.speed(BARE, ONE_RANK):
