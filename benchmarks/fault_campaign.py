@@ -59,7 +59,7 @@ def manifest(stages: int = 2, ways: int = 1, vertices: int = 300, **training: An
 def forking() -> ForkServerContext:
     """Processes made from this context have the trainer imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gnnpipe_trainer.worker", "torch._dynamo"])  # which optimizers ask for
+    context.set_forkserver_preload(["gnnpipe_trainer.worker"])
     return context
 
 

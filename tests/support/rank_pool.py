@@ -14,7 +14,7 @@ from typing import Any
 
 # Imported once, by the process of which all ranks are forks. A process has one of these, so that tests which start
 # ranks by fault_campaign.forking() share it.
-PRELOADED = ["gnnpipe_trainer.worker", "torch._dynamo"]
+PRELOADED = ["gnnpipe_trainer.worker"]
 START_SECONDS = 240
 TIMEOUT_SECONDS = 60
 

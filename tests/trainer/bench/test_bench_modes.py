@@ -138,6 +138,8 @@ def test_turns_in_one_process_are_of_the_same_training(job: GNNPipeJob, tmp_path
     figures = by_turns.measure(task)
     assert figures.loss == pytest.approx(bare.measure(task).loss, rel=1e-5)
     assert [len(epochs) for epochs in figures.beside.values()] == [4, 4]
+    kept = measure(Mode("by turns", "by_turns", {"slots": "whole"}), job, 4, tmp_path, tmp_path / "run")
+    assert [len(epochs) for epochs in kept.beside.values()] == [4, 4]
 
 
 def test_a_mode_that_breaks_says_what_its_log_said(job: GNNPipeJob, tmp_path: Path) -> None:

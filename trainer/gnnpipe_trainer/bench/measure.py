@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,10 @@ def measure(mode: Mode, job: GNNPipeJob, epochs: int, manifest_folder: Path, out
 
 def _together(copies: list[Figures]) -> Figures:
     """Each epoch's mean over copies that ran at the same time."""
-    return Figures(
-        [statistics.mean(seconds) for seconds in zip(*(c.seconds for c in copies), strict=True)],
-        copies[0].loss,
-        [peak for copy in copies for peak in copy.memory_bytes],
+    return replace(
+        copies[0],
+        seconds=[statistics.mean(seconds) for seconds in zip(*(c.seconds for c in copies), strict=True)],
+        memory_bytes=[peak for copy in copies for peak in copy.memory_bytes],
         cpu_seconds=[statistics.mean(s) for s in zip(*(c.cpu_seconds for c in copies), strict=True)],
     )
 
