@@ -32,15 +32,40 @@ class Mutant:
 
 
 MUTANTS = [
-    Mutant(
-        "old pods are not awaited", "decide.py", "return backing_off or bool(stale)", "return backing_off"
-    ),
-    Mutant("back-off is not awaited", "decide.py", "return backing_off or bool(stale)", "return bool(stale)"),
+    Mutant("old pods are not awaited", "waiting.py", "return backing_off or stopping", "return backing_off"),
+    Mutant("back-off is not awaited", "waiting.py", "return backing_off or stopping", "return stopping"),
     Mutant(
         "old pods are not stopped",
         "decide.py",
         "    stop(story, stale, SURVIVOR_GRACE_SECONDS)\n    if len(gang)",
         "    if len(gang)",
+    ),
+    Mutant(
+        "an old planner answers for a new cut",
+        "decide.py",
+        "if plan is None and (job.status.plan or not all(pod.plans for pod in gang)):",
+        "if plan is None and not all(pod.plans for pod in gang):",
+    ),
+    Mutant(
+        "a new cut keeps the old plan",
+        "edits.py",
+        'if plan is None or "parallelism" in _changed(job, job.status.accepted_spec or {}, parsed.spec):',
+        "if plan is None:",
+    ),
+    Mutant(
+        "a lost planner is not missed", "planning.py", "[PLANNER], policy, progress", "[], policy, progress"
+    ),
+    Mutant(
+        "planning goes on though the job is planned",
+        "edits.py",
+        "return Accepted(dict(spec), settled, make_plan(settled), plan.reason)",
+        "return Accepted(dict(spec), parsed, None)",
+    ),
+    Mutant(
+        "a plan is believed that is none",
+        "planning.py",
+        '    numbers = said.get("plan")\n',
+        '    numbers = said.get("plan", {"stages": 1, "ways": 1, "chunks": 1})\n',
     ),
     Mutant(
         "the attempt keeps its number", "setback.py", "attempt=status.attempt + 1", "attempt=status.attempt"
@@ -183,7 +208,7 @@ def survives(mutant: Mutant, histories: int) -> bool:
             cwd=ROOT,
             env={
                 **os.environ,
-                "PYTHONPATH": folder,
+                "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
                 "GNNPIPE_HISTORIES": str(histories),
                 "GNNPIPE_SHRINK": "0",
                 "HYPOTHESIS_STORAGE_DIRECTORY": folder,

@@ -23,7 +23,8 @@ class ExitCode(IntEnum):
     LOST_PEER = 76  # a pod whose own ranks were well: one of another pod is gone or does not answer
 
 
-# Environment of every worker container. The names are reserved: a pod template may not set them.
+# Environment of every worker container; one that plans has no stage, no master and no folder for results. The names
+# are reserved: a pod template may not set them.
 ENV_MANIFEST = "GNNPIPE_MANIFEST"  # the whole GNNPipeJob as JSON
 ENV_STAGE = "GNNPIPE_STAGE"  # this pod's stage, 0-based
 ENV_ATTEMPT = "GNNPIPE_ATTEMPT"  # 0-based; goes up with each restart of the gang
@@ -36,6 +37,10 @@ RESERVED_ENV_PREFIX = "GNNPIPE_"
 
 TRAINER_CONTAINER = "trainer"
 WORKER_COMMAND = ["gnnpipe", "worker"]
+PLANNER_COMMAND = [
+    "gnnpipe",
+    "planner",
+]  # of the pod that settles auto; its last word is a plan with its reason
 MASTER_PORT = 29500
 MONITOR_PORT = 9400  # /metrics, /progress, /healthz
 MONITOR_PORT_NAME = "monitor"

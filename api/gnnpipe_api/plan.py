@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.job import GNNPipeJob, ParallelismSpec
+from gnnpipe_api.load import parse_job
 
 CHUNKS_PER_RANK = 4
+AUTO_RANKS = 4  # that auto takes at most on a cluster where spec.parallelism.maxRanks says nothing
 _MOST_AUTO_STAGES = 4
 _LAYERS_PER_AUTO_STAGE = 4
 WORTH_AN_UNEVEN_CUT = (
@@ -34,6 +36,9 @@ class Plan:
         """Index of the stage's first layer, 0-based."""
         return sum(self.layers_per_stage[:stage])
 
+    def in_words(self) -> str:
+        return f"stages {self.stages}, ways {self.ways}, chunks {self.chunks}"
+
     def as_dict(self) -> dict[str, Any]:
         """As in result.json and in the job's status."""
         return {
@@ -48,17 +53,35 @@ ResolveAuto = Callable[[GNNPipeJob], tuple[int, int]]
 
 
 def resolve_auto(job: GNNPipeJob) -> tuple[int, int]:
-    """(stages, ways) with "auto" replaced by a rule that knows only the manifest.
+    """(stages, ways) with "auto" replaced by a guess that knows only the manifest. Nothing trains by it: before a
+    job starts, the planner looks at the graph and `with_numbers` puts its answer into the job.
 
     Four layers or more per stage keep a stage's work well above the cost of its border; without a look at the
     machines more than four stages would be a guess.
     """
     asked = job.spec.parallelism
-    layers = job.spec.model.layers
-    auto_stages = max(1, min(_MOST_AUTO_STAGES, layers // _LAYERS_PER_AUTO_STAGE))
-    stages = auto_stages if asked.stages == "auto" else asked.stages
     ways = 1 if asked.ways == "auto" else asked.ways
-    return stages, ways
+    room = _MOST_AUTO_STAGES if asked.max_ranks is None else asked.max_ranks // ways
+    guess = max(1, min(_MOST_AUTO_STAGES, room, job.spec.model.layers // _LAYERS_PER_AUTO_STAGE))
+    return (guess if asked.stages == "auto" else asked.stages), ways
+
+
+def most_ranks(asked: ParallelismSpec) -> int:
+    """How many ranks auto may take on a cluster, where nobody can count the GPUs that are free."""
+    return asked.max_ranks or max(AUTO_RANKS, asked.fixed_ranks)
+
+
+def with_numbers(job: GNNPipeJob, stages: int, ways: int, chunks: int) -> GNNPipeJob:
+    """The same job with a planner's numbers in place of every auto. Raises ValueError where the numbers are not
+    what the manifest leaves open."""
+    asked = job.spec.parallelism
+    planned = {"stages": stages, "ways": ways, "chunks": chunks}
+    for name, number in planned.items():
+        if getattr(asked, name) not in ("auto", number) and not (name == "chunks" and asked.chunks is None):
+            raise ValueError(f"{name} {number} were planned, but the manifest says {getattr(asked, name)}")
+    parallelism = asked.model_copy(update=planned)
+    settled = job.model_copy(update={"spec": job.spec.model_copy(update={"parallelism": parallelism})})
+    return parse_job(settled.manifest())
 
 
 def default_chunks(stages: int, ways: int) -> int:

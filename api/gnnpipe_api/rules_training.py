@@ -110,6 +110,31 @@ def ways_share_the_chunks_evenly(spec: JobSpec) -> Iterator[Problem]:
 
 
 @rule(
+    "spec.parallelism.stages",
+    "spec.parallelism.ways",
+    "spec.parallelism.maxRanks",
+    cel=(
+        Cel(
+            "!has(self.parallelism.maxRanks)"
+            " || (type(self.parallelism.stages) == string ? 1 : int(self.parallelism.stages))"
+            " * (type(self.parallelism.ways) == string ? 1 : int(self.parallelism.ways))"
+            " <= self.parallelism.maxRanks",
+            "parallelism.maxRanks: must be at least stages x ways, as far as those are numbers.",
+        ),
+    ),
+)
+def numbers_leave_room_for_themselves(spec: JobSpec) -> Iterator[Problem]:
+    asked = spec.parallelism
+    if asked.max_ranks is not None and asked.fixed_ranks > asked.max_ranks:
+        cut = f"stages {asked.stages} and ways {asked.ways}"
+        yield Problem(
+            "spec.parallelism.maxRanks",
+            f"{cut} need at least {asked.fixed_ranks} ranks, got {asked.max_ranks}; use fewer stages or ways, or "
+            "raise it.",
+        )
+
+
+@rule(
     "spec.parallelism.freshGradientFactor",
     "spec.parallelism.history.gradients",
     cel=(
@@ -121,10 +146,11 @@ def ways_share_the_chunks_evenly(spec: JobSpec) -> Iterator[Problem]:
 )
 def gradients_are_made_up_for_once(spec: JobSpec) -> Iterator[Problem]:
     parallelism = spec.parallelism
-    if parallelism.fresh_gradient_factor != 1.0 and parallelism.history.gradients == "last":
+    asked = parallelism.history.gradients
+    if parallelism.fresh_gradient_factor != 1.0 and asked in ("last", "average"):
         yield Problem(
             "spec.parallelism.freshGradientFactor",
-            "makes up for gradients that are dropped, but spec.parallelism.history.gradients is last; "
+            f"makes up for gradients that are dropped, but spec.parallelism.history.gradients is {asked}; "
             "use 1, or drop.",
         )
 
@@ -157,6 +183,7 @@ TRAINING_RULES: tuple[Rule, ...] = (
     only_sgd_has_momentum,
     every_stage_has_a_layer,
     ways_share_the_chunks_evenly,
+    numbers_leave_room_for_themselves,
     gradients_are_made_up_for_once,
     every_chunk_has_a_vertex,
     a_history_setting_belongs_to_its_mode,

@@ -23,22 +23,30 @@ class HistorySpec(Part):
     """Mode frozen: epochs between two snapshots."""
     warmup: Literal["exact", "zeros"] = "exact"
     """What history holds at first: exact runs one pass without history; zeros starts from nothing."""
-    gradients: Literal["auto", "drop", "last"] = "auto"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs at the start that read no history: the whole graph goes through the stages at once, which is
+    exact, but only one stage works at a time, so each takes up to stages times as long."""
+    gradients: Literal["auto", "drop", "last", "average"] = "auto"
     """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
-    epoch before. auto: last if at least 30% of the edges read history and the model is sage, gin, gcnii,
-    resgcn or one whose blocks say bypass; else drop."""
+    epoch before. average: a moving average of what flowed in the epochs before, with the same decay; convs
+    that are no weighted sums take the last. auto: last if at least 30% of the edges read history and the
+    model is sage, gin, gcnii, resgcn or one whose blocks say bypass; else drop."""
 
 
 class ParallelismSpec(Part):
     """Stages x 1 is a pipeline, stages x ways is hybrid, 1 x ways is exact graph parallelism."""
 
     stages: CountOrAuto = 1
-    """Pipeline stages the layers are cut into, one pod each; a number, or auto."""
+    """Pipeline stages the layers are cut into, one pod each; a number, or auto: what the planner forecasts to be
+    the quickest."""
     ways: CountOrAuto = 1
     """Ranks that share each chunk inside a stage, one GPU each; a number, or auto."""
     chunks: CountOrAuto | None = None
-    """Parts the graph is cut into; a multiple of ways, or auto. Left out or auto: 4 x stages x ways, and
+    """Parts the graph is cut into; a multiple of ways, or auto. Left out beside numbers: 4 x stages x ways, and
     with one stage just as many as ways, which makes training exact."""
+    max_ranks: Count | None = None
+    """Ranks (stages x ways, a GPU each) that auto may take at most. Left out: on Kubernetes 4, or as many as the
+    numbers beside auto take. A local run takes no more than this machine has GPUs, or cores, in any case."""
     shuffle_chunks: bool = True
     """Take the chunks in another order each epoch."""
     history: HistorySpec = Field(default_factory=HistorySpec)
@@ -49,10 +57,12 @@ class ParallelismSpec(Part):
     wire: Literal["fp32", "bf16"] = "fp32"
     """Number format of what crosses stage borders. fp32 sends values as they are computed; bf16 halves
     the bytes."""
-    wire_zeros: Literal["send", "skip"] = "send"
+    wire_zeros: Literal["auto", "send", "skip"] = "auto"
     """Whether zeros cross stage borders. skip leaves out zeros and the gradients that would stop at them: about
     half of the bytes, less with dropout, and the same training bit for bit. It needs a state that comes out of a
-    ReLU, so it changes nothing for resgcn."""
+    ReLU, so it changes nothing for resgcn. auto skips them from the third epoch on where a border's bytes turn out
+    to take more than half as long on their way as a stage computes; where links are quick, finding the zeros would
+    cost more than they do, and on one machine it never does."""
     history_precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of the historical embeddings. fp32 keeps values as they are computed; bf16 halves the
     memory."""
@@ -61,3 +71,14 @@ class ParallelismSpec(Part):
     less."""
     recompute: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, more time."""
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether a planner must look at the graph before anybody can train."""
+        return "auto" in (self.stages, self.ways, self.chunks)
+
+    @property
+    def fixed_ranks(self) -> int:
+        """Ranks that the numbers take for certain."""
+        stages, ways = (1 if asked == "auto" else asked for asked in (self.stages, self.ways))
+        return stages * ways

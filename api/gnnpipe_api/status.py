@@ -50,6 +50,8 @@ class PlanStatus(StatusPart):
     """Parts the graph is cut into."""
     layers_per_stage: list[int]
     """Layers on each stage."""
+    reason: str | None = None
+    """Why these numbers: the planner's sentence, where the manifest says auto."""
 
 
 class Accuracy(StatusPart):

@@ -33,7 +33,7 @@ class CreatePodGroup:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    stage: int
+    stage: int  # PLANNER: the pod that settles auto
     attempt: int
 
 
@@ -56,11 +56,15 @@ Action = CreateService | CreatePodGroup | CreatePod | DeletePod | DeleteJob
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The spec that is in force: what a person last wrote, less what may not change under way."""
+    """The spec that is in force: what a person last wrote, less what may not change under way.
+
+    `spec` is as it was written; `job` has numbers in place of auto as soon as there is a plan.
+    """
 
     spec: dict[str, Any]
     job: GNNPipeJob
-    plan: Plan
+    plan: Plan | None  # None: the job says auto, and nobody has planned it yet
+    reason: str | None = None  # the planner's, for its numbers
 
 
 @dataclass(frozen=True, slots=True)

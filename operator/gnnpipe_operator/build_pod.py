@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnnpipe_api import contract
-from gnnpipe_api.job import JobSpec, Volume
+from gnnpipe_api.job import JobSpec
+from gnnpipe_api.plan import Plan
 from gnnpipe_operator.actions import Accepted
 from gnnpipe_operator.build_podgroup import GangMarks, gang_marks
 from gnnpipe_operator.edits import resolved_manifest
@@ -16,6 +17,7 @@ from gnnpipe_operator.merge import merge
 from gnnpipe_operator.network import NETWORKS, Network
 from gnnpipe_operator.observed import ObservedJob
 from gnnpipe_operator.owner import owner_reference
+from gnnpipe_operator.volumes import volumes_of
 
 USER_ID = 65532  # the user of the trainer's image; also the group that volumes are made writable for
 GRACE_SECONDS = 60  # time to write a checkpoint when asked to stop
@@ -26,31 +28,38 @@ ISTIO_OFF = {"sidecar.istio.io/inject": "false"}
 def build_pod(job: ObservedJob, accepted: Accepted, stage: int, attempt: int, image: str) -> dict[str, Any]:
     """`image` serves jobs that name none."""
     spec, plan = accepted.job.spec, accepted.plan
-    marks = gang_marks(job.name, spec.run_policy.scheduling, plan.stages, attempt)
-    metadata = {
-        "name": pod_name(job.name, stage, attempt),
-        "namespace": job.namespace,
-        "labels": {**pod_labels(job.name, stage, attempt), **ISTIO_OFF, **marks.labels},
-        "annotations": {ANNOTATION_GENERATION: str(job.generation), **ISTIO_OFF, **marks.annotations},
-        "ownerReferences": [owner_reference(job)],
+    assert plan is not None, "stages have pods only when there is a plan"
+    network = NETWORKS[spec.worker.network]
+    volumes, mounts = volumes_of(spec, trains=True)
+    container = trainer_container(spec, image, mounts, network.capabilities)
+    container |= {
+        "command": contract.WORKER_COMMAND,
+        "env": environment(spec, {**_contract_env(job, accepted, plan, stage, attempt), **network.env}),
+        "ports": [
+            {"name": contract.MONITOR_PORT_NAME, "containerPort": contract.MONITOR_PORT, "protocol": "TCP"}
+        ],
+        "resources": _resources(spec, plan, network),
     }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": _pod_spec(job, accepted, stage, attempt, image, marks),
+    pod = framed(job, accepted, stage, attempt, container, volumes)
+    pod["spec"] |= {
+        "hostname": pod_name(job.name, stage, attempt),
+        "subdomain": service_name(job.name),
+        "affinity": {"podAffinity": _closeness(job.name, spec.run_policy.scheduling.topology_key)},
     }
+    mark(pod, gang_marks(job.name, spec.run_policy.scheduling, plan.stages, attempt))
     return merge(pod, spec.worker.template)
 
 
-def _pod_spec(
-    job: ObservedJob, accepted: Accepted, stage: int, attempt: int, image: str, marks: GangMarks
+def framed(
+    job: ObservedJob,
+    accepted: Accepted,
+    stage: int,
+    attempt: int,
+    container: dict[str, Any],
+    volumes: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    spec = accepted.job.spec
-    volumes, mounts = _volumes(spec)
+    """What all pods of a job have in common: whose they are, and what they may do."""
     pod: dict[str, Any] = {
-        "hostname": pod_name(job.name, stage, attempt),
-        "subdomain": service_name(job.name),
         "restartPolicy": "Never",  # the gang is the unit: one container back alone helps nobody
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
@@ -63,52 +72,64 @@ def _pod_spec(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "affinity": {"podAffinity": _closeness(job.name, spec.run_policy.scheduling.topology_key)},
-        "containers": [_trainer(job, accepted, stage, attempt, image, mounts)],
+        "containers": [container],
         "volumes": volumes,
     }
-    if spec.run_policy.scheduling.priority_class:
-        pod["priorityClassName"] = spec.run_policy.scheduling.priority_class
+    priority_class = accepted.job.spec.run_policy.scheduling.priority_class
+    if priority_class:
+        pod["priorityClassName"] = priority_class
+    metadata = {
+        "name": pod_name(job.name, stage, attempt),
+        "namespace": job.namespace,
+        "labels": {**pod_labels(job.name, stage, attempt), **ISTIO_OFF},
+        "annotations": {ANNOTATION_GENERATION: str(job.generation), **ISTIO_OFF},
+        "ownerReferences": [owner_reference(job)],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def mark(pod: dict[str, Any], marks: GangMarks) -> None:
+    """Makes the pod one of its scheduler's."""
+    pod["metadata"]["labels"] |= marks.labels
+    pod["metadata"]["annotations"] |= marks.annotations
     if marks.scheduler:
-        pod["schedulerName"] = marks.scheduler
-    return pod
+        pod["spec"]["schedulerName"] = marks.scheduler
 
 
-def _trainer(
-    job: ObservedJob, accepted: Accepted, stage: int, attempt: int, image: str, mounts: list[dict[str, Any]]
+def trainer_container(
+    spec: JobSpec, image: str, mounts: list[dict[str, Any]], capabilities: Sequence[str] = ()
 ) -> dict[str, Any]:
-    worker = accepted.job.spec.worker
-    network = NETWORKS[worker.network]
-    env = {**_contract_env(job, accepted, stage, attempt), **network.env, "HOME": "/tmp"}
-    if accepted.job.spec.model.code:
-        env["PYTHONPATH"] = contract.CODE_MOUNT
+    """Without its command, environment and resources."""
     container: dict[str, Any] = {
         "name": contract.TRAINER_CONTAINER,
-        "image": worker.image or image,
-        "command": contract.WORKER_COMMAND,
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-        "ports": [
-            {"name": contract.MONITOR_PORT_NAME, "containerPort": contract.MONITOR_PORT, "protocol": "TCP"}
-        ],
-        "resources": _resources(accepted, network),
+        "image": spec.worker.image or image,
         "volumeMounts": mounts,
         "terminationMessagePath": contract.TERMINATION_MESSAGE,
         # Where the trainer could not leave a last word, the end of its log is one.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _container_security(network),
+        "securityContext": _container_security(capabilities),
     }
-    if worker.image_pull_policy:
-        container["imagePullPolicy"] = worker.image_pull_policy
+    if spec.worker.image_pull_policy:
+        container["imagePullPolicy"] = spec.worker.image_pull_policy
     return container
 
 
-def _contract_env(job: ObservedJob, accepted: Accepted, stage: int, attempt: int) -> dict[str, str]:
+def environment(spec: JobSpec, told: Mapping[str, str]) -> list[dict[str, str]]:
+    env = {**told, "HOME": "/tmp"}
+    if spec.model.code:
+        env["PYTHONPATH"] = contract.CODE_MOUNT
+    return [{"name": name, "value": value} for name, value in env.items()]
+
+
+def _contract_env(
+    job: ObservedJob, accepted: Accepted, plan: Plan, stage: int, attempt: int
+) -> dict[str, str]:
     first = pod_name(job.name, 0, attempt)
     # One stage has nobody to meet in another pod, and no Service to ask for a name.
-    alone = accepted.plan.stages == 1
+    alone = plan.stages == 1
     address = "127.0.0.1" if alone else f"{first}.{service_name(job.name)}.{job.namespace}.svc"
     return {
-        contract.ENV_MANIFEST: json.dumps(resolved_manifest(accepted), separators=(",", ":")),
+        contract.ENV_MANIFEST: as_line(resolved_manifest(accepted)),
         contract.ENV_STAGE: str(stage),
         contract.ENV_ATTEMPT: str(attempt),
         contract.ENV_MASTER_ADDR: address,
@@ -120,56 +141,29 @@ def _contract_env(job: ObservedJob, accepted: Accepted, stage: int, attempt: int
     }
 
 
-def _resources(accepted: Accepted, network: Network) -> dict[str, Any]:
-    spec = accepted.job.spec
+def as_line(manifest: Mapping[str, Any]) -> str:
+    return json.dumps(manifest, separators=(",", ":"))
+
+
+def _resources(spec: JobSpec, plan: Plan, network: Network) -> dict[str, Any]:
     extended: dict[str, int | str] = dict(network.resources)
     if spec.training.device != "cpu":
-        extended[spec.worker.gpu_resource] = accepted.plan.ways
+        extended[spec.worker.gpu_resource] = plan.ways
     return {
         "requests": {**spec.worker.resources.requests, **extended},
         "limits": {**spec.worker.resources.limits, **extended},
     }
 
 
-def _container_security(network: Network) -> dict[str, Any]:
+def _container_security(added: Sequence[str]) -> dict[str, Any]:
     capabilities: dict[str, Any] = {"drop": ["ALL"]}
-    if network.capabilities:
-        capabilities["add"] = list(network.capabilities)
+    if added:
+        capabilities["add"] = list(added)
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": capabilities,
     }
-
-
-def _volumes(spec: JobSpec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The pod's volumes and the trainer's mounts of them."""
-    volumes: list[dict[str, Any]] = []
-    mounts: list[dict[str, Any]] = []
-
-    def add(name: str, source: Mapping[str, Any], path: str, **mount: Any) -> None:
-        volumes.append({"name": name, **source})
-        given = {key: value for key, value in mount.items() if value}
-        mounts.append({"name": name, "mountPath": path, **given})
-
-    add("shm", {"emptyDir": {"medium": "Memory"}}, contract.SHM_MOUNT)
-    add("tmp", {"emptyDir": {}}, "/tmp")
-    add("cache", {"emptyDir": {}}, contract.CACHE_MOUNT)
-    out = spec.checkpoint.volume
-    add("out", out.source if out else {"emptyDir": {}}, contract.OUT_MOUNT, subPath=_folder(out))
-    if spec.graph.volume:
-        graph = spec.graph.volume
-        # A file is only read; the named data sets are downloaded into their folder.
-        read_only = spec.graph.source == "npz"
-        add("graph", graph.source, graph.mount_path, subPath=_folder(graph), readOnly=read_only)
-    if spec.model.code:
-        code = {"configMap": {"name": spec.model.code.config_map}}
-        add("code", code, contract.CODE_MOUNT, readOnly=True)
-    return volumes, mounts
-
-
-def _folder(volume: Volume | None) -> str | None:
-    return volume.sub_path if volume else None
 
 
 def _closeness(job: str, topology_key: str | None) -> dict[str, Any]:

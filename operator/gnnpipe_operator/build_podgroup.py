@@ -34,17 +34,20 @@ def gang_marks(job: str, scheduling: SchedulingSpec, stages: int, attempt: int) 
         return GangMarks(labels=labels, scheduler="scheduler-plugins-scheduler")
     if scheduling.gang == "kueue":
         # Kueue takes a pod group as finished when its pods are: each attempt is a group of its own.
-        labels = {
-            "kueue.x-k8s.io/queue-name": scheduling.queue or "",
-            "kueue.x-k8s.io/pod-group-name": f"{job}-a{attempt}",
-        }
+        labels = {**queue_marks(scheduling), "kueue.x-k8s.io/pod-group-name": f"{job}-a{attempt}"}
         return GangMarks(labels=labels, annotations={"kueue.x-k8s.io/pod-group-total-count": str(stages)})
     return GangMarks()
+
+
+def queue_marks(scheduling: SchedulingSpec) -> dict[str, str]:
+    """Labels by which Kueue lets a pod wait, also one that is no part of a gang."""
+    return {"kueue.x-k8s.io/queue-name": scheduling.queue or ""} if scheduling.gang == "kueue" else {}
 
 
 def build_podgroup(job: ObservedJob, accepted: Accepted) -> dict[str, Any]:
     """All stages or none. It has the job's name and serves every attempt."""
     scheduling = accepted.job.spec.run_policy.scheduling
+    assert accepted.plan is not None, "stages have a group only when there is a plan"
     spec: dict[str, Any] = {"minMember": accepted.plan.stages}
     if scheduling.gang == "volcano":
         if scheduling.queue:

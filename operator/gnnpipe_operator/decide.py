@@ -8,33 +8,23 @@ created before the status says so. Either way the same decision follows again fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from gnnpipe_api.job import RunPolicy
 from gnnpipe_api.status import PlanStatus
 from gnnpipe_operator import deadline
-from gnnpipe_operator.actions import CreatePod, CreatePodGroup, CreateService, Decision
+from gnnpipe_operator.actions import Action, CreatePod, CreatePodGroup, CreateService, Decision
 from gnnpipe_operator.cleanup import SURVIVOR_GRACE_SECONDS
-from gnnpipe_operator.conditions import spoken_reason
 from gnnpipe_operator.edits import accept
 from gnnpipe_operator.endings import after_the_end, by_attempt, fail, stop, succeed
-from gnnpipe_operator.failure import why_waiting
-from gnnpipe_operator.labels import MANAGER
+from gnnpipe_operator.labels import MANAGER, PLANNER
 from gnnpipe_operator.observed import ObservedJob, ObservedPod
+from gnnpipe_operator.planning import plan_first
 from gnnpipe_operator.progress import Progress, with_progress
 from gnnpipe_operator.setback import after_setback
 from gnnpipe_operator.story import Story
 from gnnpipe_operator.suspend import pause, resume
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server would not create a pod: for good (the template is wrong) or for now (a quota)."""
-
-    message: str
-    final: bool
-    retry_at: datetime
+from gnnpipe_operator.waiting import Refusal, create, must_wait, passed, say_why_not_running, too_late_to_run
 
 
 def decide(
@@ -62,28 +52,35 @@ def decide(
     if not _accept_spec(story, gang):
         return story.decision()
     assert story.accepted is not None
-    policy, stages = story.accepted.job.spec.run_policy, story.accepted.plan.stages
-    stale += [pod for pod in gang if pod.stage >= stages]
-    gang = [pod for pod in gang if pod.stage < stages]
+    policy, plan = story.accepted.job.spec.run_policy, story.accepted.plan
+    if plan is None and (job.status.plan or not all(pod.plans for pod in gang)):
+        # It is to be cut anew, or the plan was lost: what there is of this attempt was made for another cut.
+        story.update(attempt=story.status.attempt + 1)
+        gang, stale = [], [*stale, *gang]
+    members = range(plan.stages) if plan else [PLANNER]
+    stale += [pod for pod in gang if pod.stage not in members]
+    gang = [pod for pod in gang if pod.stage in members]
 
-    if len(gang) == stages and all(pod.succeeded for pod in gang):
+    if plan and len(gang) == plan.stages and all(pod.succeeded for pod in gang):
         return succeed(story, gang, stale, policy)
     if policy.suspend:
         return _suspend(story, gang, stale)
     _resume(story)
-    if _passed(story, deadline.active_deadline(story.status, policy.active_deadline_seconds)):
+    if passed(story, deadline.active_deadline(story.status, policy.active_deadline_seconds)):
         limit = policy.active_deadline_seconds
         message = f"the job was active for {limit} seconds, spec.runPolicy.activeDeadlineSeconds"
         return fail(story, "DeadlineExceeded", message, gang, stale, policy)
-    setback = after_setback(story, gang, stale, stages, policy, progress)
+    if plan is None:
+        return plan_first(story, gang, stale, policy, progress, refusal)
+    setback = after_setback(story, gang, stale, members, policy, progress)
     if setback:
         return setback
     stop(story, stale, SURVIVOR_GRACE_SECONDS)
-    if len(gang) < stages:
-        if _must_wait(story, stale):
+    if len(gang) < plan.stages:
+        if must_wait(story, stale):
             return story.decision()
-        return _create(story, gang, stages, policy, refusal)
-    return _watch(story, gang, stages, policy, progress)
+        return create(story, _missing(story, gang, plan.stages, policy), gang, policy, refusal)
+    return _watch(story, gang, plan.stages, policy, progress)
 
 
 def _managed_by_another(job: ObservedJob) -> bool:
@@ -102,7 +99,8 @@ def _accept_spec(story: Story, gang: Sequence[ObservedPod]) -> bool:
         fail(story, "InvalidSpec", acceptance.refused, gang, [], RunPolicy())
         return False
     story.accepted = acceptance.accepted
-    plan = PlanStatus.model_validate(acceptance.accepted.plan.as_dict())
+    numbers, reason = acceptance.accepted.plan, acceptance.accepted.reason
+    plan = PlanStatus.model_validate({**numbers.as_dict(), "reason": reason}) if numbers else None
     story.update(accepted_spec=acceptance.accepted.spec, plan=plan, observed_generation=job.generation)
     if acceptance.refused and job.generation != status.observed_generation:
         story.event("Warning", "EditRefused", acceptance.refused, f"edit-{job.generation}")
@@ -129,50 +127,21 @@ def _resume(story: Story) -> None:
     story.status = resume(story.status, story.now)
 
 
-def _must_wait(story: Story, stale: Sequence[ObservedPod]) -> bool:
-    """Never two attempts at once: the old pods must have ended, and the back-off be over."""
-    restart_at = story.status.restart_time
-    backing_off = restart_at is not None and story.now < restart_at
-    if backing_off:
-        story.wake(restart_at)
-    stopping = not all(pod.over for pod in stale)
-    if stopping and not story.status.is_true("Restarting"):
-        story.tell(
-            "Pending", "PodsStopping", "the pods of the attempt before are still stopping", created=False
-        )
-    return backing_off or stopping
-
-
-def _create(
-    story: Story, gang: Sequence[ObservedPod], stages: int, policy: RunPolicy, refusal: Refusal | None
-) -> Decision:
-    """Creates what is missing. The status waits until the pods are there: they are the better memory."""
-    if refusal and refusal.final:
-        return fail(story, "InvalidSpec", refusal.message, gang, [], policy)
-    if refusal and story.now < refusal.retry_at:
-        restarting = story.status.is_true("Restarting")
-        story.tell("Restarting" if restarting else "Pending", "PodRefused", refusal.message, created=False)
-        story.wake(refusal.retry_at)
-        story.wake(deadline.active_deadline(story.status, policy.active_deadline_seconds))
-        return story.decision()
-    before = story.job.status
-    if before.accepted_spec not in (None, story.status.accepted_spec):
-        # An edit came into force. It is settled first, or a crash now would leave pods of an unknown spec.
-        story.tell("Pending", "PodsMissing", "", created=False)
-        return story.decision()
+def _missing(story: Story, gang: Sequence[ObservedPod], stages: int, policy: RunPolicy) -> list[Action]:
+    """Stage 0 goes ahead: where the API server refuses it, nothing else was created for nothing. The other pods come
+    last: a gang that is complete has all that it needs, also when the operator dies in between."""
     there = {pod.stage for pod in gang}
-    missing = [CreatePod(stage, story.status.attempt) for stage in range(stages) if stage not in there]
-    # Stage 0 goes ahead: where the API server refuses it, nothing else was created for nothing. The other
-    # pods come last: a gang that is complete has all that it needs, also when the operator dies in between.
-    ahead = missing[:1] if 0 not in there else []
-    if policy.scheduling.gang in ("volcano", "scheduler-plugins"):
-        story.act([CreatePodGroup(policy.scheduling.gang)])  # a pod without its group may be placed alone
-    story.act(ahead)
-    if stages > 1:
-        story.act([CreateService()])
-    story.act(missing[len(ahead) :])
-    story.status, story.events = before, []
-    return story.decision()
+    pods = [CreatePod(stage, story.status.attempt) for stage in range(stages) if stage not in there]
+    ahead = pods[:1] if 0 not in there else []
+    grouped = policy.scheduling.gang in ("volcano", "scheduler-plugins")
+    return [
+        *(
+            [CreatePodGroup(policy.scheduling.gang)] if grouped else []
+        ),  # a pod without it may be placed alone
+        *ahead,
+        *([CreateService()] if stages > 1 else []),
+        *pods[len(ahead) :],
+    ]
 
 
 def _watch(
@@ -193,10 +162,10 @@ def _watch(
         story.tell("Running", "AllStagesRun", "", created=True)
         story.status = with_progress(story.status, progress, story.now)
     else:
-        at = deadline.pre_running_deadline(story.status, policy.pre_running_deadline_seconds)
-        if _passed(story, at):
-            return _too_late_to_run(story, gang, policy)
-        _say_why_not_running(story, gang)
+        too_late = too_late_to_run(story, gang, policy)
+        if too_late:
+            return too_late
+        say_why_not_running(story, gang)
     if ready == stages or story.status.phase != before.phase or not before.is_true("Created"):
         story.update(ready_stages=f"{ready}/{stages}")  # on its own it is not worth a write
     return story.decision()
@@ -211,36 +180,3 @@ def _warn_of_no_checkpoint(story: Story, policy: RunPolicy) -> None:
         "name a volume, or set spec.runPolicy.backoffLimit to 0"
     )
     story.event("Warning", "NoCheckpointVolume", message, "no-checkpoint-volume")
-
-
-def _say_why_not_running(story: Story, gang: Sequence[ObservedPod]) -> None:
-    status, attempt = story.status, story.status.attempt
-    phase = "Restarting" if status.is_true("Restarting") else "Pending"
-    waiting = why_waiting(gang)
-    if waiting is None:
-        last = f"after: {status.last_failure}" if phase == "Restarting" and status.last_failure else ""
-        story.tell(phase, "PodsStarting", last, created=True)  # type: ignore[arg-type]
-        return
-    message = waiting.message
-    if spoken_reason(status) == waiting.reason and status.message:
-        message = status.message  # the first words name the cause; later ones only say "backing off"
-    else:
-        story.event("Warning", waiting.reason, message, f"{waiting.reason}-{attempt}".lower())
-    story.tell(phase, waiting.reason, message, created=True)  # type: ignore[arg-type]
-
-
-def _too_late_to_run(story: Story, gang: Sequence[ObservedPod], policy: RunPolicy) -> Decision:
-    waiting = why_waiting(gang)
-    limit = policy.pre_running_deadline_seconds
-    message = f"not all stages ran within {limit} seconds, spec.runPolicy.preRunningDeadlineSeconds"
-    if waiting:
-        message += f"; {waiting.reason}: {waiting.message}"
-    return fail(story, "PreRunningDeadlineExceeded", message, gang, [], policy)
-
-
-def _passed(story: Story, at: datetime | None) -> bool:
-    """Whether a deadline is over; if not, asks to be woken for it."""
-    if at is None or story.now >= at:
-        return at is not None
-    story.wake(at)
-    return False

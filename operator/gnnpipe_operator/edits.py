@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnpipe_api.contract import GROUP, KIND, VERSION
-from gnnpipe_api.job import JobSpec
+from gnnpipe_api.job import GNNPipeJob, JobSpec
 from gnnpipe_api.load import parse_job
-from gnnpipe_api.plan import make_plan
+from gnnpipe_api.plan import make_plan, with_numbers
 from gnnpipe_api.problems import InvalidJob
 from gnnpipe_operator.actions import Accepted
 from gnnpipe_operator.observed import ObservedJob
@@ -41,11 +41,11 @@ def accept(job: ObservedJob, stopped: bool) -> Acceptance:
         kept = _accepted(job, before) if before is not None else None
         return Acceptance(kept, problems)
     if before is None:
-        return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
+        return Acceptance(planned(job, job.spec, wanted))
     changed = sorted(_changed(job, before, wanted.spec))
     held = [part for part in changed if (part in FOR_LIFE if stopped else part not in ALWAYS_EDITABLE)]
     if not held:
-        return Acceptance(Accepted(job.spec, wanted, make_plan(wanted)))
+        return Acceptance(planned(job, job.spec, wanted))
     spec = {k: v for k, v in job.spec.items() if k not in held} | {k: before[k] for k in held if k in before}
     return Acceptance(_accepted(job, spec), _refusal(held, wanted.spec.run_policy.suspend))
 
@@ -67,7 +67,24 @@ def _accepted(job: ObservedJob, spec: Mapping[str, Any]) -> Accepted | None:
         # Parts of two valid specs need not fit each other (fewer layers waiting, more stages taken).
         before = job.status.accepted_spec
         return _accepted(job, before) if before is not None and spec != before else None
-    return Accepted(dict(spec), parsed, make_plan(parsed))
+    return planned(job, spec, parsed)
+
+
+def planned(job: ObservedJob, spec: Mapping[str, Any], parsed: GNNPipeJob) -> Accepted:
+    """With the numbers that hold: the manifest's, or those that a planner once found for this spec.parallelism.
+
+    They stay through restarts, suspensions and all other edits, whatever a planner would say today.
+    """
+    plan = job.status.plan
+    if not parsed.spec.parallelism.has_auto:
+        return Accepted(dict(spec), parsed, make_plan(parsed))
+    if plan is None or "parallelism" in _changed(job, job.status.accepted_spec or {}, parsed.spec):
+        return Accepted(dict(spec), parsed, None)
+    try:
+        settled = with_numbers(parsed, plan.stages, plan.ways, plan.chunks)
+    except ValueError:  # somebody wrote into the status
+        return Accepted(dict(spec), parsed, None)
+    return Accepted(dict(spec), settled, make_plan(settled), plan.reason)
 
 
 def _refusal(held: list[str], suspending: bool) -> str:
@@ -99,7 +116,7 @@ def manifest_of(job: ObservedJob, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolved_manifest(accepted: Accepted) -> dict[str, Any]:
     """The manifest that the pods get: with every default and no "auto" left, so that all ranks cut alike."""
-    manifest = accepted.job.manifest()
-    plan = accepted.plan
+    manifest, plan = accepted.job.manifest(), accepted.plan
+    assert plan is not None, "stages have pods only when there is a plan"
     manifest["spec"]["parallelism"] |= {"stages": plan.stages, "ways": plan.ways, "chunks": plan.chunks}
     return manifest

@@ -14,12 +14,16 @@ from gnnpipe_operator.story import Story
 
 
 def by_attempt(story: Story, pods: Sequence[ObservedPod]) -> tuple[list[ObservedPod], list[ObservedPod]]:
-    """The current gang and the pods of past attempts. A lost status is made up from the pods."""
+    """The current gang and the pods of past attempts. A lost status is made up from the pods.
+
+    The pod that plans is a gang of its own, until there is a plan: then it belongs to the past.
+    """
     attempt = max([story.status.attempt, *(pod.attempt for pod in pods)])
     if attempt != story.status.attempt:
         story.update(attempt=attempt)
-    gang = sorted((pod for pod in pods if pod.attempt == attempt), key=lambda pod: pod.stage)
-    return gang, [pod for pod in pods if pod.attempt < attempt]
+    planned = story.status.plan is not None
+    gang = [pod for pod in pods if pod.attempt == attempt and not (pod.plans and planned)]
+    return sorted(gang, key=lambda pod: pod.stage), [pod for pod in pods if pod not in gang]
 
 
 def succeed(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from gnnpipe_api.contract import ExitCode
+from gnnpipe_operator.labels import PLANNER
 from gnnpipe_operator.observed import ObservedPod
+from gnnpipe_operator.said import read_said
 
 DISRUPTION_REASONS = frozenset(
     {
@@ -69,7 +70,8 @@ def read_failure(pod: ObservedPod) -> Failure | None:
     if pod.exit_code == ExitCode.INVALID:
         return Failure(Kind.INVALID, "InvalidData", f"{who}: {all_words(pod.message) or 'exit code 2'}")
     if pod.exit_code == ExitCode.PREEMPTED:
-        return Failure(Kind.DISRUPTION, "Preempted", f"{who} was asked to stop, and checkpointed")
+        stopped = "was asked to stop" if pod.plans else "was asked to stop, and checkpointed"
+        return Failure(Kind.DISRUPTION, "Preempted", f"{who} {stopped}")
     if pod.reason in DISRUPTION_REASONS or pod.disrupted:
         reason = pod.reason if pod.reason in DISRUPTION_REASONS else "Preempted"
         return Failure(Kind.DISRUPTION, reason, f"{who}: {last_words(pod.message) or reason}")
@@ -80,26 +82,26 @@ def read_failure(pod: ObservedPod) -> Failure | None:
     if not pod.failed:
         return None
     if pod.reason == "OOMKilled":
-        return Failure(
-            Kind.ERROR,
-            "OutOfMemory",
-            f"{who} ran out of memory; raise spec.worker.resources or use more stages",
-        )
+        other = "give numbers in place of auto" if pod.plans else "use more stages"
+        message = f"{who} ran out of memory; raise spec.worker.resources or {other}"
+        return Failure(Kind.ERROR, "OutOfMemory", message)
     words = last_words(pod.message)
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else (pod.reason or "no exit code")
-    return Failure(Kind.ERROR, "StageFailed", f"{who}: {code}" + (f": {words}" if words else ""))
+    reason = "PlanningFailed" if pod.plans else "StageFailed"
+    return Failure(Kind.ERROR, reason, f"{who}: {code}" + (f": {words}" if words else ""))
 
 
 def name_of(pod: ObservedPod) -> str:
-    return f"stage {pod.stage} (pod {pod.name})"
+    return _name(pod.stage, pod.name)
+
+
+def _name(stage: int, pod: str) -> str:
+    return f"{'planning' if stage == PLANNER else f'stage {stage}'} (pod {pod})"
 
 
 def lost_pod(stage: int, name: str) -> Failure:
-    return Failure(
-        Kind.DISRUPTION,
-        "PodLost",
-        f"stage {stage} (pod {name}) is gone: deleted by somebody else or with its node",
-    )
+    message = f"{_name(stage, name)} is gone: deleted by somebody else or with its node"
+    return Failure(Kind.DISRUPTION, "PodLost", message)
 
 
 def why_waiting(pods: Sequence[ObservedPod]) -> Failure | None:
@@ -127,10 +129,6 @@ def all_words(message: str) -> str:
 
 def _lines(message: str) -> list[str]:
     text = message.strip()
-    if text.startswith("{"):
-        try:
-            report = json.loads(text)
-        except ValueError:
-            report = {}
-        text = str(report.get("error") or report.get("message") or text)
+    report = read_said(text) or {}
+    text = str(report.get("error") or report.get("message") or text)
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -11,23 +11,18 @@ from pydantic import ValidationError
 
 from gnnpipe_api.contract import MONITOR_PORT, MONITOR_PORT_NAME, TRAINER_CONTAINER
 from gnnpipe_api.status import JobStatus
-from gnnpipe_operator.labels import (
-    ANNOTATION_GENERATION,
-    LABEL_ATTEMPT,
-    LABEL_JOB,
-    LABEL_STAGE,
-)
+from gnnpipe_operator.labels import ANNOTATION_GENERATION, LABEL_ATTEMPT, LABEL_JOB, PLANNER, stage_of
 
 Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """One stage's pod. `exit_code` is the worker container's; a sidecar's end means nothing to a job."""
+    """One stage's pod, or the one that plans. `exit_code` is the trainer's; a sidecar's end means nothing to a job."""
 
     name: str
     uid: str
-    stage: int
+    stage: int  # PLANNER: it settles auto
     attempt: int
     created: datetime
     phase: str = "Pending"
@@ -46,6 +41,10 @@ class ObservedPod:
     node_lost: bool = False  # its node no longer reports; the pod itself may run on
     ip: str = ""
     port: int = MONITOR_PORT
+
+    @property
+    def plans(self) -> bool:
+        return self.stage == PLANNER
 
     @property
     def deleting(self) -> bool:
@@ -118,7 +117,7 @@ def job_of_pod(raw: Raw) -> str | None:
     """The job that a pod belongs to; None for pods that only look alike (labels without an owner)."""
     meta = raw["metadata"]
     labels = meta.get("labels") or {}
-    numbered = all(str(labels.get(label, "")).isdigit() for label in (LABEL_STAGE, LABEL_ATTEMPT))
+    numbered = stage_of(labels) is not None and str(labels.get(LABEL_ATTEMPT, "")).isdigit()
     owner = next((o for o in meta.get("ownerReferences") or [] if o.get("controller")), None)
     return str(owner["name"]) if owner and numbered and owner["name"] == labels.get(LABEL_JOB) else None
 
@@ -128,12 +127,13 @@ def observe_pod(raw: Raw) -> ObservedPod:
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     terminated, waiting = _worker_state(status)
     scheduled = conditions.get("PodScheduled", {})
-    deletion = meta.get("deletionTimestamp")
+    deletion, stage = meta.get("deletionTimestamp"), stage_of(meta["labels"])
+    assert stage is not None, "only pods that job_of_pod knows are observed"
     finished = terminated.get("finishedAt")
     return ObservedPod(
         name=meta["name"],
         uid=meta["uid"],
-        stage=int(meta["labels"][LABEL_STAGE]),
+        stage=stage,
         attempt=int(meta["labels"][LABEL_ATTEMPT]),
         created=parse_time(meta["creationTimestamp"]),
         phase=status.get("phase", "Pending"),

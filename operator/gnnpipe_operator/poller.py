@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import aiohttp
 
 from gnnpipe_operator.observed import ObservedJob, ObservedPod
 from gnnpipe_operator.progress import Progress, read_progress
+from gnnpipe_operator.said import read_said
 from gnnpipe_operator.store import Key, Store
 
 log = logging.getLogger(__name__)
@@ -70,9 +70,8 @@ async def _ask(session: aiohttp.ClientSession, pod: ObservedPod) -> Progress | N
             if answer.status != 200:
                 return None
             # Bounded: what runs in a pod is its user's, and may send anything.
-            text = await answer.content.read(MOST_BYTES)
-            raw = json.loads(text)
+            raw = read_said(await answer.content.read(MOST_BYTES))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         log.debug("pod %s does not tell its progress: %s", pod.name, error)
         return None
-    return read_progress(raw) if isinstance(raw, dict) else None
+    return None if raw is None else read_progress(raw)

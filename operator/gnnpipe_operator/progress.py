@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from gnnpipe_api.status import Accuracy, JobStatus
 from gnnpipe_operator.observed import ObservedPod
+from gnnpipe_operator.said import read_said
 
 WRITE_EVERY = timedelta(seconds=10)  # how often progress alone may cause a write of the status
 
@@ -56,11 +56,8 @@ def read_progress(raw: Mapping[str, Any]) -> Progress:
 def read_result(pods: Iterable[ObservedPod]) -> Progress | None:
     """The final word: the first termination message that is a result.json."""
     for pod in sorted(pods, key=lambda p: p.stage):
-        try:
-            raw = json.loads(pod.message)
-        except ValueError:
-            continue
-        if isinstance(raw, dict) and "accuracy" in raw:
+        raw = read_said(pod.message)
+        if raw and "accuracy" in raw:
             return read_progress(_flattened(raw))
     return None
 

@@ -16,14 +16,17 @@ from gnnpipe_operator.actions import (
     DeleteJob,
     DeletePod,
 )
+from gnnpipe_operator.build_planner import build_planner
 from gnnpipe_operator.build_pod import build_pod
 from gnnpipe_operator.build_podgroup import build_podgroup
 from gnnpipe_operator.build_service import build_service
 from gnnpipe_operator.cluster import Cluster, Conflict, Gone, Refused
-from gnnpipe_operator.decide import Refusal, decide
+from gnnpipe_operator.decide import decide
+from gnnpipe_operator.labels import PLANNER
 from gnnpipe_operator.observed import ObservedJob
 from gnnpipe_operator.progress import Progress
 from gnnpipe_operator.store import Key, Store
+from gnnpipe_operator.waiting import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +132,10 @@ class Reconciler:
     async def _create(self, job: ObservedJob, decision: Decision, action: Action) -> None:
         assert decision.accepted is not None
         if isinstance(action, CreatePod):
-            body = build_pod(job, decision.accepted, action.stage, action.attempt, self._image)
+            if action.stage == PLANNER:
+                body = build_planner(job, decision.accepted, action.attempt, self._image)
+            else:
+                body = build_pod(job, decision.accepted, action.stage, action.attempt, self._image)
             pod = await self._cluster.create_pod(job, body)
             self._store.put_pod((job.namespace, job.name), pod)
         elif isinstance(action, CreateService):

@@ -21,22 +21,22 @@ def after_setback(
     story: Story,
     gang: Sequence[ObservedPod],
     stale: Sequence[ObservedPod],
-    stages: int,
+    members: Sequence[int],
     policy: RunPolicy,
     progress: Progress | None,
 ) -> Decision | None:
-    """None: the gang is well."""
-    failure = _failure(story, gang, stages)
+    """None: the gang is well. `members` are the stages that it has, or PLANNER alone."""
+    failure = _failure(story, gang, members)
     if failure is None:
         return None
     if failure.kind is Kind.VICTIM:
         return _await_the_culprit(story, failure, stale)
-    return _restart_or_fail(story, failure, gang, stale, policy, progress)
+    return restart_or_fail(story, failure, gang, stale, policy, progress)
 
 
-def _failure(story: Story, gang: Sequence[ObservedPod], stages: int) -> Failure | None:
+def _failure(story: Story, gang: Sequence[ObservedPod], members: Sequence[int]) -> Failure | None:
     """What ended the attempt; of kind VICTIM while nobody knows yet."""
-    found = [failure for failure in (first_failure(gang), _lost(story, gang, stages)) if failure]
+    found = [failure for failure in (first_failure(gang), _lost(story, gang, members)) if failure]
     failure = min(found, key=lambda each: each.kind, default=None)
     if failure is None or failure.kind is not Kind.VICTIM:
         return failure
@@ -53,18 +53,18 @@ def _await_the_culprit(story: Story, victim: Failure, stale: Sequence[ObservedPo
     return story.decision()
 
 
-def _lost(story: Story, gang: Sequence[ObservedPod], stages: int) -> Failure | None:
+def _lost(story: Story, gang: Sequence[ObservedPod], members: Sequence[int]) -> Failure | None:
     """A gang that was complete and no longer is: somebody deleted a pod, or a node took it along."""
     if not story.status.is_true("Created"):
         return None
     there = {pod.stage for pod in gang}
-    missing = next((stage for stage in range(stages) if stage not in there), None)
+    missing = next((stage for stage in members if stage not in there), None)
     if missing is None:
         return None
     return lost_pod(missing, pod_name(story.job.name, missing, story.status.attempt))
 
 
-def _restart_or_fail(
+def restart_or_fail(
     story: Story,
     failure: Failure,
     gang: Sequence[ObservedPod],

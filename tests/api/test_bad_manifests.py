@@ -44,7 +44,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.history.xyz": 1},
         "spec.parallelism.history.xyz: unknown field; "
-        "spec.parallelism.history takes mode, decay, refreshEvery, warmup, gradients.",
+        "spec.parallelism.history takes mode, decay, refreshEvery, warmup, warmupEpochs, gradients.",
     ),
     # The job's name.
     ({"metadata.name": ...}, "metadata.name: required field is missing."),
@@ -217,6 +217,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "spec.parallelism.chunks: 4 ways need at least 4 chunks, got 2; use more chunks or fewer ways.",
     ),
     (
+        {"spec.parallelism": {"stages": "auto", "ways": 4, "maxRanks": 2}},
+        "spec.parallelism.maxRanks: stages auto and ways 4 need at least 4 ranks, got 2; "
+        "use fewer stages or ways, or raise it.",
+    ),
+    (
+        {"spec.parallelism": {"stages": 2, "ways": 2, "maxRanks": 3}},
+        "spec.parallelism.maxRanks: stages 2 and ways 2 need at least 4 ranks, got 3; "
+        "use fewer stages or ways, or raise it.",
+    ),
+    ({"spec.parallelism.maxRanks": 0}, "spec.parallelism.maxRanks: must be at least 1, got 0."),
+    (
         {"spec.parallelism.chunks": 6000},
         "spec.parallelism.chunks: 6000 chunks need at least 6000 vertices, but spec.graph.vertices is 5000.",
     ),
@@ -227,6 +238,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.history.decay": 1.0},
         "spec.parallelism.history.decay: must be less than 1, got 1.0.",
+    ),
+    (
+        {"spec.parallelism.history.warmupEpochs": -1},
+        "spec.parallelism.history.warmupEpochs: must be at least 0, got -1.",
     ),
     (
         {"spec.parallelism.history": {"mode": "previous", "decay": 0.5}},
@@ -241,6 +256,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"spec.parallelism.freshGradientFactor": 2, "spec.parallelism.history.gradients": "last"},
         "spec.parallelism.freshGradientFactor: makes up for gradients that are dropped, but "
         "spec.parallelism.history.gradients is last; use 1, or drop.",
+    ),
+    (
+        {"spec.parallelism.freshGradientFactor": 2, "spec.parallelism.history.gradients": "average"},
+        "spec.parallelism.freshGradientFactor: makes up for gradients that are dropped, but "
+        "spec.parallelism.history.gradients is average; use 1, or drop.",
     ),
     # Pods.
     (

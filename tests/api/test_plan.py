@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnpipe_api.load import InvalidJob, parse_job
-from gnnpipe_api.plan import Plan, better_cut, cut_layers, make_plan, slowest_stage
+from gnnpipe_api.plan import (
+    Plan,
+    better_cut,
+    cut_layers,
+    make_plan,
+    most_ranks,
+    slowest_stage,
+    with_numbers,
+)
 
 Count = int | Literal["auto"]
 counts = st.one_of(st.integers(1, 40), st.just("auto"))
@@ -97,6 +105,43 @@ def test_a_better_planner_can_be_put_in_place_of_the_simple_rule(
 ) -> None:
     job = parse_job(manifest_with({"spec.parallelism": {"stages": "auto", "ways": "auto"}}))
     assert make_plan(job, resolve=lambda _: (3, 2)) == Plan(3, 2, 24, (3, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "most"),
+    [
+        ({"stages": "auto"}, 4),
+        ({"stages": "auto", "ways": 2}, 4),
+        ({"stages": "auto", "ways": 8}, 8),
+        ({"stages": "auto", "ways": "auto", "maxRanks": 16}, 16),
+        ({"stages": "auto", "maxRanks": 1}, 1),
+    ],
+)
+def test_auto_takes_what_the_manifest_allows_and_four_ranks_where_it_says_nothing(
+    parallelism: dict[str, Any], most: int, manifest_with: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    job = parse_job(manifest_with({"spec.parallelism": parallelism}))
+    assert most_ranks(job.spec.parallelism) == most
+
+
+def test_the_guess_without_a_look_at_the_graph_keeps_to_the_limit_too(
+    manifest_with: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    job = parse_job(manifest_with({"spec.parallelism": {"stages": "auto", "maxRanks": 1}}))
+    assert make_plan(job).ranks == 1
+
+
+def test_a_planners_numbers_take_the_place_of_auto_and_of_nothing_else(
+    manifest_with: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    job = parse_job(manifest_with({"spec.parallelism": {"stages": "auto", "ways": 2, "wire": "bf16"}}))
+    settled = with_numbers(job, stages=3, ways=2, chunks=12)
+    cut = settled.spec.parallelism
+    assert (cut.stages, cut.ways, cut.chunks, cut.wire, cut.has_auto) == (3, 2, 12, "bf16", False)
+    with pytest.raises(ValueError, match="ways 1 were planned, but the manifest says 2"):
+        with_numbers(job, stages=3, ways=1, chunks=12)
+    with pytest.raises(InvalidJob, match="cannot share 13 chunks evenly"):
+        with_numbers(job, stages=3, ways=2, chunks=13)
 
 
 def test_the_plan_reads_as_in_result_json() -> None:

@@ -38,6 +38,21 @@ def test_a_pipeline_of_two_learns_what_a_laptop_learns(jobs: Jobs, example: Exam
     assert sorted(jobs.pods(name)) == [f"{name}-s0-a0", f"{name}-s1-a0"]  # they stay, with their logs
 
 
+def test_auto_is_planned_in_a_pod_that_sees_the_graph_and_then_trains_with_its_numbers(
+    jobs: Jobs, example: Example, tmp_path: Path
+) -> None:
+    manifest = example("auto", epochs=10)
+    name = jobs.apply(manifest)
+    status = jobs.until_phase(name, "Succeeded", within_seconds=400)
+    assert jobs.events(name) == [("Normal", "Planned"), *LIFE]
+    plan = status["plan"]
+    assert "on at most 2 ranks" in plan["reason"]
+    manifest["spec"]["parallelism"] = {number: plan[number] for number in ("stages", "ways", "chunks")}
+    assert_identical(Trained(jobs.out(name)), run_locally(manifest, tmp_path / "here"))
+    kept = {pod for pod, about in jobs.pods(name).items() if "deletionTimestamp" not in about["metadata"]}
+    assert kept == {f"{name}-s{stage}-a0" for stage in range(plan["stages"])}
+
+
 def test_a_hybrid_of_two_by_two_asks_for_four_gpus(jobs: Jobs, example: Example, tmp_path: Path) -> None:
     manifest = example("hybrid", device="auto", epochs=20)
     here = run_locally(manifest, tmp_path / "here")

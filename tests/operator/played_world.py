@@ -17,7 +17,7 @@ from gnnpipe_api.contract import ENV_MANIFEST, ExitCode
 from gnnpipe_api.status import JobStatus
 from gnnpipe_operator.actions import DeletePod, EmitEvent
 from gnnpipe_operator.cluster import Conflict
-from gnnpipe_operator.labels import LABEL_ATTEMPT, LABEL_STAGE
+from gnnpipe_operator.labels import LABEL_ATTEMPT, PLANNER, stage_of
 from gnnpipe_operator.observed import ObservedJob, ObservedPod
 from gnnpipe_operator.store import Store
 
@@ -41,6 +41,9 @@ class World:
         self.silent: set[str] = set()  # pods on lost nodes
         self.hung: set[str] = set()  # pods that go on for ever and do nothing
         self.done: dict[int, set[int]] = defaultdict(set)  # attempt -> stages that ended well
+        self.plans: dict[
+            int, tuple[dict[str, int], int]
+        ] = {}  # attempt -> its planner's numbers, and maxRanks
         self.services: set[str] = set()
         self.events: dict[str, EmitEvent] = {}
         self.causes: dict[int, set[str]] = defaultdict(set)  # attempt -> why it really ended
@@ -81,22 +84,37 @@ class World:
             return
         if not pod.deleting:
             self.causes[pod.attempt].add(cause)
-        if cause == "done":
+        if cause == "done" and not pod.plans:
             self.done[pod.attempt].add(pod.stage)
         told = "exit_code" in end  # an evicted pod is called Failed before it has ended
         self.change_pod(name, **{"phase": "Failed", "finished_at": self.now, "at_rest": told, **end})
 
+    def end_planner(self, name: str, stages: int, *, readable: bool = True) -> None:
+        """It has found a plan, of as many stages as it may take; or its last word makes no sense."""
+        pod, asked = self.pods[name], self.manifests[name]["parallelism"]
+        if pod.finished or name in self.silent:
+            return
+        stages = min(stages, asked["maxRanks"])
+        numbers = {"stages": stages, "ways": 1, "chunks": 4 * stages}
+        words = json.dumps({"plan": numbers, "reason": "It is the quickest."}) if readable else "{"
+        if readable:
+            self.plans[pod.attempt] = numbers, asked["maxRanks"]
+        self.end_pod(name, "done" if readable else "error", phase="Succeeded", exit_code=0, message=words)
+
     def lose_peers(self) -> None:
         """The others notice that one of their gang is gone, silent or dead."""
-        pods, away = list(self.pods.values()), self.silent | self.hung
+        pods, away = [pod for pod in self.pods.values() if not pod.plans], self.silent | self.hung
         broken = {pod.attempt for pod in pods if pod.failed or pod.deleting or pod.name in away}
         for pod in pods:
             if pod.attempt in broken and pod.running and not pod.deleting:
                 self.end_pod(pod.name, "peer", exit_code=ExitCode.LOST_PEER)
 
-    def delete_by_somebody(self, name: str) -> None:
+    def delete_by_somebody(self, name: str, *, at_once: bool = False) -> None:
         pod = self.pods[name]
-        if not pod.deleting:
+        if at_once:
+            self.causes[pod.attempt].add("disruption")
+            del self.pods[name]
+        elif not pod.deleting:
             self.causes[pod.attempt].add("disruption")
             self.change_pod(name, deletion_deadline=self.now + timedelta(seconds=30))
 
@@ -109,8 +127,8 @@ class World:
     def hang(self, name: str) -> None:
         """Only where one of its gang is left to notice: nobody watches over a job of one pod."""
         pod = self.pods[name]
-        others = set(self.pods) - {name} - self.silent - self.hung
-        if pod.running and others:
+        others = {pod.name for pod in self.pods.values() if not pod.plans} - {name} - self.silent - self.hung
+        if pod.running and others and not pod.plans:
             self.hung.add(name)
             self.causes[pod.attempt].add("error")
 
@@ -155,7 +173,8 @@ class World:
         name, labels = body["metadata"]["name"], body["metadata"]["labels"]
         if name in self.pods:
             return self.pods[name]
-        stage, attempt = int(labels[LABEL_STAGE]), int(labels[LABEL_ATTEMPT])
+        stage, attempt = stage_of(labels), int(labels[LABEL_ATTEMPT])
+        assert stage is not None, "a pod that nobody finds again"
         env = {entry["name"]: entry.get("value") for entry in body["spec"]["containers"][0]["env"]}
         manifest = json.loads(env[ENV_MANIFEST])["spec"]
         self._may_create(job, stage, attempt, manifest)
@@ -184,7 +203,8 @@ class World:
         status = self.job.status
         past = pod.attempt < status.attempt or status.finished
         shrunk = status.plan is not None and pod.stage >= status.plan.stages
-        assert past or shrunk, "a pod was deleted before the status said why"
+        planned = pod.plans and status.plan is not None
+        assert past or shrunk or planned, "a pod was deleted before the status said why"
         if deletion.grace_seconds == 0:
             assert pod.deletion_deadline is not None, "forced without having been asked"
             late = (self.now - pod.deletion_deadline).total_seconds()
@@ -223,16 +243,35 @@ class World:
         assert not job.spec["runPolicy"].get("suspend"), "pods for a suspended job"
         if status.restart_time is not None and status.attempt == attempt:
             assert self.now >= status.restart_time, "the back-off was not respected"
-        assert stage < manifest["parallelism"]["stages"], "more pods than stages"
-        gang = [self.manifests[pod.name] for pod in self.pods.values() if pod.attempt == attempt]
-        assert all(told == manifest for told in gang), "stages of one gang with different manifests"
         if status.accepted_spec:
             assert manifest["model"]["layers"] == status.accepted_spec["model"]["layers"], "another model"
+        gang = [pod for pod in self.pods.values() if pod.attempt == attempt]
+        if stage == PLANNER:
+            self._may_plan(gang, manifest["parallelism"])
+        else:
+            self._may_train(gang, stage, manifest)
+
+    def _may_plan(self, gang: list[ObservedPod], asked: dict[str, Any]) -> None:
+        assert "auto" in asked.values(), "there is nothing to plan"
+        assert self.job.status.plan is None, "it was planned before"
+        assert not gang, "planned beside a gang"
+
+    def _may_train(self, gang: list[ObservedPod], stage: int, manifest: dict[str, Any]) -> None:
+        cut, plan = manifest["parallelism"], self.job.status.plan
+        assert "auto" not in (cut["stages"], cut["ways"], cut["chunks"]), "a rank would have to plan"
+        assert stage < cut["stages"], "more pods than stages"
+        assert all(pod.over for pod in gang if pod.plans), "stages beside a pod that still plans"
+        told = [self.manifests[pod.name] for pod in gang if not pod.plans]
+        assert all(each == manifest for each in told), "stages of one gang with different manifests"
+        if "auto" in (self.job.status.accepted_spec or self.job.spec)["parallelism"].values():
+            assert plan is not None, "stages before there was a plan"
+            assert (cut["stages"], cut["chunks"]) == (plan.stages, plan.chunks), "not the planner's numbers"
 
     def _judge(self, job: ObservedJob, after: JobStatus) -> None:
         before, policy = job.status, job.spec["runPolicy"]
         assert not before.finished or _end_of(after) == _end_of(before), "a finished job was judged again"
         assert before.attempt <= after.attempt, "an attempt was numbered twice"
+        self._judge_plan(before, after)
         true = {c.type for c in after.conditions if c.status == "True"} - {"Created"}
         assert true == {after.phase} - {"Pending"}, "conditions and phase disagree"
         if after.phase == "Succeeded" and before.phase != "Succeeded":
@@ -252,12 +291,23 @@ class World:
             else:
                 self._judge_failure(job, after)
 
+    def _judge_plan(self, before: JobStatus, after: JobStatus) -> None:
+        """Numbers for auto come from a planner of this attempt and stay, unless a person has it cut anew."""
+        was, cut = ((status.accepted_spec or {}).get("parallelism", {}) for status in (before, after))
+        if "auto" not in cut.values():
+            return
+        if before.plan is not None and cut == was:
+            assert after.plan == before.plan, "a plan was changed or dropped though nobody asked"
+        elif after.plan is not None:
+            said = {"stages": after.plan.stages, "ways": after.plan.ways, "chunks": after.plan.chunks}
+            assert (said, cut["maxRanks"]) == self.plans.get(after.attempt), "no planner of this cut said so"
+
     def _judge_failure(self, job: ObservedJob, after: JobStatus) -> None:
         """The world's own verdict on what the operator saw, and its own count of failures in a row."""
         before, limit = job.status, job.spec["runPolicy"]["backoffLimit"]
         seen = self.store.pods_of(job)
         attempt = max([before.attempt, *(pod.attempt for pod in seen)])
-        gang = [pod for pod in seen if pod.attempt == attempt]
+        gang = [pod for pod in seen if pod.attempt == attempt and not (pod.plans and before.plan)]
         verdict = _verdict(gang, before)
         if verdict == "invalid":
             assert after.phase == "Failed", "wrong data was tried again"
@@ -292,7 +342,7 @@ def _verdict(gang: list[ObservedPod], status: JobStatus) -> str:
         return "invalid"
     judged = [pod for pod in bad if pod.exit_code != ExitCode.LOST_PEER]
     cluster = any(pod.exit_code == ExitCode.PREEMPTED or pod.reason == "Evicted" for pod in judged)
-    missing = status.is_true("Created") and status.plan is not None and len(gang) < status.plan.stages
+    missing = status.is_true("Created") and len(gang) < (status.plan.stages if status.plan else 1)
     if cluster or missing or any(pod.deleting for pod in judged):
         return "disruption"
     if any(pod.failed for pod in judged):

@@ -9,11 +9,14 @@ import pytest
 
 from gnnpipe_api import contract
 from gnnpipe_api.load import parse_job
+from gnnpipe_api.status import JobStatus, PlanStatus
+from gnnpipe_operator.build_planner import build_planner
 from gnnpipe_operator.build_pod import build_pod
 from gnnpipe_operator.build_podgroup import build_podgroup
 from gnnpipe_operator.build_service import build_service
 from gnnpipe_operator.edits import accept
 from gnnpipe_operator.merge import merge
+from gnnpipe_operator.observed import observe_pod
 
 
 def spec_with(**parts: Any) -> dict[str, Any]:
@@ -27,11 +30,26 @@ def spec_with(**parts: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def pod_of(make_job: Any) -> Any:
-    def build(stage: int = 1, attempt: int = 2, **parts: Any) -> dict[str, Any]:
-        job = make_job(spec=spec_with(**parts), generation=7)
+    def build(stage: int = 1, attempt: int = 2, plan: Any = None, **parts: Any) -> dict[str, Any]:
+        spec = spec_with(**parts)
+        job = make_job(spec=spec, generation=7, status=JobStatus(accepted_spec=spec, plan=plan))
         accepted = accept(job, stopped=True).accepted
         assert accepted is not None
         return build_pod(job, accepted, stage, attempt, image="gnnpipe-trainer:test")
+
+    return build
+
+
+@pytest.fixture
+def planner_of(make_job: Any) -> Any:
+    """The pod that plans a job of which everything is auto."""
+
+    def build(**parts: Any) -> dict[str, Any]:
+        auto = {"stages": "auto", "ways": "auto", "chunks": "auto"}
+        job = make_job(spec=spec_with(**{"parallelism": auto, **parts}), generation=7)
+        accepted = accept(job, stopped=True).accepted
+        assert accepted is not None
+        return build_planner(job, accepted, attempt=2, image="gnnpipe-trainer:test")
 
     return build
 
@@ -42,6 +60,12 @@ def trainer(pod: dict[str, Any]) -> dict[str, Any]:
 
 def env(pod: dict[str, Any]) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in trainer(pod)["env"]}
+
+
+def as_stored(pod: dict[str, Any]) -> dict[str, Any]:
+    """As the API server gives it back."""
+    stamps = {"uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T12:00:00Z"}
+    return {**pod, "metadata": {**pod["metadata"], **stamps}}
 
 
 def mounts(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -59,10 +83,56 @@ def test_a_pod_says_whose_it_is_which_stage_and_which_attempt(pod_of: Any) -> No
 
 
 def test_the_manifest_in_the_pod_is_valid_and_leaves_nothing_to_auto(pod_of: Any) -> None:
-    pod = pod_of(parallelism={"stages": "auto", "ways": "auto", "chunks": "auto"})
+    plan = PlanStatus(stages=2, ways=3, chunks=12, layers_per_stage=[4, 4])
+    pod = pod_of(parallelism={"stages": "auto", "ways": "auto", "maxRanks": 6}, plan=plan)
     job = parse_job(json.loads(env(pod)[contract.ENV_MANIFEST]))
     cut = job.spec.parallelism
-    assert (job.name, cut.stages, cut.ways, cut.chunks) == ("cora", 2, 1, 8)
+    assert (job.name, cut.stages, cut.ways, cut.chunks) == ("cora", 2, 3, 12)
+    assert trainer(pod)["resources"]["limits"] == {"nvidia.com/gpu": 3}
+
+
+def test_the_pod_that_plans_is_no_stage(planner_of: Any) -> None:
+    pod = planner_of(runPolicy={"scheduling": {"gang": "volcano"}})
+    assert pod["metadata"]["name"] == "cora-plan-a2"
+    assert pod["metadata"]["labels"]["gnnpipe.io/stage"] == "plan"
+    assert observe_pod(as_stored(pod)).plans
+    assert trainer(pod)["command"] == ["gnnpipe", "planner"]
+    assert parse_job(json.loads(env(pod)[contract.ENV_MANIFEST])).spec.parallelism.has_auto
+    assert not {contract.ENV_STAGE, contract.ENV_MASTER_ADDR, contract.ENV_OUT} & env(pod).keys()
+    assert "ports" not in trainer(pod)  # nothing to scrape
+    assert not {"hostname", "subdomain", "schedulerName", "affinity"} & pod["spec"].keys()
+
+
+def test_the_pod_that_plans_sees_what_a_stage_sees_but_asks_for_no_gpu(planner_of: Any, pod_of: Any) -> None:
+    parts = {
+        "graph": {
+            "source": "npz",
+            "path": "/data/x.npz",
+            "volume": {"persistentVolumeClaim": {"claimName": "graphs"}, "mountPath": "/data"},
+        },
+        "model": {"kind": "mine:blocks", "layers": 8, "code": {"configMap": "my-model"}},
+        "checkpoint": {"volume": {"persistentVolumeClaim": {"claimName": "runs"}}},
+        "worker": {
+            "resources": {"requests": {"memory": "8Gi"}},
+            "network": "rdma",
+            "template": {"spec": {"nodeSelector": {"disk": "fast"}}},
+        },
+    }
+    planner, stage = planner_of(**parts), pod_of(**parts)
+    assert trainer(planner)["resources"] == {"requests": {"memory": "8Gi"}, "limits": {}}
+    assert mounts(planner).keys() == mounts(stage).keys() - {contract.SHM_MOUNT, contract.OUT_MOUNT}
+    assert mounts(planner)["/data"] == mounts(stage)["/data"]
+    assert env(planner)["PYTHONPATH"] == contract.CODE_MOUNT
+    assert planner["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert planner["spec"]["securityContext"] == stage["spec"]["securityContext"]
+    assert planner["spec"]["automountServiceAccountToken"] is False
+    assert trainer(planner)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert planner["metadata"]["ownerReferences"] == stage["metadata"]["ownerReferences"]
+
+
+def test_the_pod_that_plans_waits_in_kueues_queue_but_in_no_group(planner_of: Any) -> None:
+    labels = planner_of(runPolicy={"scheduling": {"gang": "kueue", "queue": "q"}})["metadata"]["labels"]
+    assert {key for key in labels if "kueue" in key} == {"kueue.x-k8s.io/queue-name"}
 
 
 def test_every_stage_meets_at_the_first_stages_name(pod_of: Any) -> None:

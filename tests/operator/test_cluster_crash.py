@@ -104,56 +104,83 @@ def proxy(
         yield running, kubeconfig
 
 
-def test_an_operator_killed_after_each_write_comes_to_the_same_end(
-    proxy: tuple[Proxy, Path], play: Any, make_operator: Any
-) -> None:
-    through, kubeconfig = proxy
-    operator = make_operator(kubeconfig=kubeconfig)
-    deaths = 0
+class Mortals:
+    """Operators that follow each other, each with one write to live for."""
 
-    def die() -> None:
-        operator.kill()
+    def __init__(self, proxy: tuple[Proxy, Path], make_operator: Any) -> None:
+        self._proxy, kubeconfig = proxy
+        self._operator = make_operator(kubeconfig=kubeconfig)
+        self._proxy.after_write = self._operator.kill
+        self.deaths = 0
 
-    def live_until(what: str, condition: Callable[[], bool]) -> None:
-        """Operators follow each other, each with one write to live for."""
-        nonlocal deaths
+    def live_until(self, what: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 150
         while not condition():
-            assert time.monotonic() < deadline, f"never: {what}; writes: {through.writes}"
-            operator.start()
+            assert time.monotonic() < deadline, f"never: {what}; writes: {self._proxy.writes}"
+            self._operator.start()
             # A process that has nothing to write stays; what it waits for is the test's to do.
-            poll(lambda: not operator.process.alive or condition(), 60, every=0.1)
-            deaths += not operator.process.alive
-        operator.kill()
+            poll(lambda: not self._operator.process.alive or condition(), 60, every=0.1)
+            self.deaths += not self._operator.process.alive
+        self._operator.kill()
 
-    through.after_write = die
+
+@pytest.fixture
+def mortals(proxy: tuple[Proxy, Path], make_operator: Any) -> Mortals:
+    return Mortals(proxy, make_operator)
+
+
+def test_an_operator_killed_after_each_write_comes_to_the_same_end(play: Any, mortals: Mortals) -> None:
     play.apply("cora")
-    live_until("two pods", lambda: play.phase("cora") == "Pending")
+    mortals.live_until("two pods", lambda: play.phase("cora") == "Pending")
     play.run()
-    live_until("running", lambda: play.phase("cora") == "Running")
+    mortals.live_until("running", lambda: play.phase("cora") == "Running")
     play.end("cora-s0-a0", 75)
-    live_until(
+    mortals.live_until(
         "restarted", lambda: play.pods() == ["cora-s0-a1", "cora-s1-a1"] and play.services() == ["cora"]
     )
     play.run()
-    live_until("running again", lambda: play.phase("cora") == "Running")
+    mortals.live_until("running again", lambda: play.phase("cora") == "Running")
     play.end("cora-s0-a1", 0)
     play.end("cora-s1-a1", 0)
-    live_until("done", lambda: play.phase("cora") == "Succeeded")
+    mortals.live_until("done", lambda: play.phase("cora") == "Succeeded")
 
     restarting = ("Warning", "Restarting")
     assert play.events("cora") == [CREATED, RUNNING, restarting, CREATED, RUNNING, ("Normal", "Succeeded")]
     assert play.pods() == ["cora-s0-a1", "cora-s1-a1"]
     assert (play.status("cora")["restarts"], play.status("cora")["failures"]) == (1, 0)
-    assert deaths >= 10
+    assert mortals.deaths >= 10
 
 
-def test_a_job_of_four_stages_takes_at_most_twelve_writes(
-    proxy: tuple[Proxy, Path], play: Any, make_operator: Any
+def test_an_operator_killed_after_each_write_plans_a_job_once(play: Any, mortals: Mortals) -> None:
+    play.apply("cora", parallelism={"stages": "auto"})
+    mortals.live_until("planning", lambda: play.phase("cora") == "Pending")
+    play.run()
+    play.end("cora-plan-a0", 75)
+    mortals.live_until("planning again", lambda: play.pods() == ["cora-plan-a1"])
+    play.run()
+    play.plan("cora-plan-a1", stages=2)
+    gang = ["cora-s0-a1", "cora-s1-a1"]
+    mortals.live_until(
+        "two stages", lambda: play.pods() == gang and ("Normal", "Created") in play.events("cora")
+    )
+    planned = ("Normal", "Planned")
+    assert play.events("cora") == [("Warning", "Restarting"), planned, CREATED]
+    assert play.services() == ["cora"]
+    assert (play.status("cora")["restarts"], play.status("cora")["plan"]["chunks"]) == (1, 8)
+    assert mortals.deaths >= 8
+
+
+@pytest.mark.parametrize(("stages", "most"), [(4, 12), ("auto", 17)])
+def test_a_job_of_four_stages_takes_at_most_twelve_writes_and_five_more_to_be_planned(
+    proxy: tuple[Proxy, Path], play: Any, make_operator: Any, stages: int | str, most: int
 ) -> None:
     through, kubeconfig = proxy
     make_operator(kubeconfig=kubeconfig).start()
-    play.apply("cora", parallelism={"stages": 4})
+    play.apply("cora", parallelism={"stages": stages})
+    if stages == "auto":
+        play.until_pods("cora-plan-a0", within=60)
+        play.until_phase("cora", "Pending")
+        play.plan("cora-plan-a0", stages=4)
     pods = [f"cora-s{stage}-a0" for stage in range(4)]
     play.until_pods(*pods, within=60)
     play.run()
@@ -161,7 +188,7 @@ def test_a_job_of_four_stages_takes_at_most_twelve_writes(
     for pod in pods:
         play.end(pod, 0)
     play.until_phase("cora", "Succeeded")
-    assert len(through.writes) <= 12, through.writes
+    assert len(through.writes) <= most, through.writes
 
 
 def test_an_api_server_that_was_away_finds_the_operator_going_on(

@@ -7,7 +7,7 @@ from typing import Any
 
 from gnnpipe_api.contract import ExitCode
 
-CREATED, RUNNING = ("Normal", "Created"), ("Normal", "Running")
+CREATED, RUNNING, PLANNED = ("Normal", "Created"), ("Normal", "Running"), ("Normal", "Planned")
 
 
 def test_a_job_is_created_runs_and_succeeds(play: Any, operator: Any) -> None:
@@ -25,6 +25,43 @@ def test_a_job_is_created_runs_and_succeeds(play: Any, operator: Any) -> None:
     assert (status["epoch"], status["loss"], status["accuracy"]["test"]) == (3, 0.25, 0.75)
     assert play.events("cora") == [CREATED, RUNNING, ("Normal", "Succeeded")]
     assert play.pods() == ["cora-s0-a0", "cora-s1-a0"]
+
+
+def test_a_job_that_says_auto_is_planned_where_the_graph_is_before_any_stage_has_a_pod(
+    play: Any, operator: Any
+) -> None:
+    play.apply("cora", parallelism={"stages": "auto", "ways": "auto", "chunks": "auto", "maxRanks": 3})
+    play.until_pods("cora-plan-a0")
+    play.until_phase("cora", "Pending")
+    assert play.condition("cora", "Running")["reason"] == "Planning"
+    assert play.services() == []
+    play.run()
+    play.plan("cora-plan-a0", stages=3)
+    play.until_pods("cora-s0-a0", "cora-s1-a0", "cora-s2-a0")
+    play.run()
+    play.until_phase("cora", "Running")
+    plan = play.status("cora")["plan"]
+    assert (plan["stages"], plan["chunks"], plan["reason"]) == (3, 12, "It is the quickest.")
+    play.end("cora-s1-a0", ExitCode.PREEMPTED)
+    play.until_pods("cora-s0-a1", "cora-s1-a1", "cora-s2-a1")
+    play.run()
+    play.until_phase("cora", "Running")
+    restarting = ("Warning", "Restarting")
+    assert play.events("cora") == [PLANNED, CREATED, RUNNING, restarting, CREATED, RUNNING]
+
+
+def test_a_graph_that_the_planner_finds_wrong_fails_the_job_before_any_stage_has_a_pod(
+    play: Any, operator: Any
+) -> None:
+    play.apply("cora", parallelism={"stages": "auto"})
+    play.until_pods("cora-plan-a0")
+    play.run()
+    play.end("cora-plan-a0", 2, "spec.graph.path: /data/x.npz has no train_mask")
+    play.until_phase("cora", "Failed")
+    assert play.condition("cora", "Failed")["reason"] == "InvalidData"
+    assert "planning (pod cora-plan-a0): spec.graph.path" in play.status("cora")["message"]
+    assert (play.pods(), play.services()) == (["cora-plan-a0"], [])
+    assert play.events("cora") == [("Warning", "InvalidData")]
 
 
 def test_one_dead_stage_stops_the_whole_gang_and_says_why(play: Any, operator: Any) -> None:
@@ -114,8 +151,8 @@ def test_an_edit_that_cannot_take_effect_is_refused_in_an_event(play: Any, opera
     play.until_phase("cora", "Running")
     play.edit("cora", {"training": {"epochs": 7}})
     play.until("the refusal is told", lambda: play.events("cora")[-1] == ("Warning", "EditRefused"))
+    play.until("the edit is seen", lambda: play.status("cora")["observedGeneration"] == 2)  # after its Event
     assert play.phase("cora") == "Running"
-    assert play.status("cora")["observedGeneration"] == 2
 
 
 def test_a_pod_template_that_the_api_server_refuses_fails_the_job_and_creates_nothing(

@@ -10,8 +10,9 @@ import pytest
 
 from gnnpipe_api.status import Condition, JobStatus
 from gnnpipe_operator.actions import CreatePod, CreatePodGroup, CreateService, DeleteJob, DeletePod
-from gnnpipe_operator.decide import Refusal, decide
+from gnnpipe_operator.decide import decide
 from gnnpipe_operator.progress import read_progress
+from gnnpipe_operator.waiting import Refusal
 
 FIRST_GANG = (CreatePod(0, 0), CreateService(), CreatePod(1, 0))
 

@@ -100,7 +100,14 @@ def test_an_unschedulable_pod_repeats_the_schedulers_sentence(make_pod: Any) -> 
 
 @pytest.mark.parametrize(
     ("message", "words"),
-    [("", ""), ("one\n\n", "one"), ("{broken", "{broken"), ('{"message": "m"}', "m"), ("x" * 900, "x" * 500)],
+    [
+        ("", ""),
+        ("[" * 4000, "[" * 500),
+        ("one\n\n", "one"),
+        ("{broken", "{broken"),
+        ('{"message": "m"}', "m"),
+        ("x" * 900, "x" * 500),
+    ],
 )
 def test_last_words_are_one_short_line(message: str, words: str) -> None:
     assert last_words(message) == words

@@ -33,18 +33,20 @@ ENDS: dict[str, list[dict[str, Any]]] = {
 }
 seen = st.sampled_from([True, True, True, False])  # whether the watch tells of it at once
 causes = st.sampled_from(["error", "error", "error", "disruption", "disruption", "invalid"])
+AUTO = [{"stages": "auto", "maxRanks": most} for most in (2, MOST_STAGES)]
+cuts = st.sampled_from([*({"stages": stages} for stages in range(1, MOST_STAGES + 1)), *AUTO])
 
 
 class Histories(RuleBasedStateMachine):
     @initialize(
-        stages=st.integers(1, MOST_STAGES),
+        cut=cuts,
         backoff_limit=st.integers(0, 2),
         deadline=st.sampled_from([None, None, 600]),
         ttl=st.sampled_from([None, 0, 100]),
         clean=st.sampled_from(["Running", "All", "None"]),
     )
     def apply(
-        self, stages: int, backoff_limit: int, deadline: int | None, ttl: int | None, clean: str
+        self, cut: dict[str, Any], backoff_limit: int, deadline: int | None, ttl: int | None, clean: str
     ) -> None:
         policy: dict[str, Any] = {"backoffLimit": backoff_limit, "cleanPods": clean}
         if deadline:
@@ -55,7 +57,7 @@ class Histories(RuleBasedStateMachine):
             "graph": {"source": "synthetic"},
             "model": {"kind": "gcn", "layers": 8},
             "training": {"epochs": 100},
-            "parallelism": {"stages": stages},
+            "parallelism": cut,
             "checkpoint": {
                 "everyEpochs": EVERY_EPOCHS,
                 "volume": {"persistentVolumeClaim": {"claimName": "c"}},
@@ -187,13 +189,23 @@ class Histories(RuleBasedStateMachine):
     def pods_are_done(self, told: bool, how_many: int) -> None:
         running = [pod for pod in self.world.pods.values() if pod.running and not pod.deleting]
         for pod in running[:how_many]:
-            self.world.end_pod(pod.name, "done", phase="Succeeded", exit_code=0)
+            if not pod.plans:
+                self.world.end_pod(pod.name, "done", phase="Succeeded", exit_code=0)
+        self.happens(told)
+
+    @precondition(lambda self: any(pod.plans for pod in self.world.pods.values()))
+    @rule(told=seen, stages=st.integers(1, MOST_STAGES), readable=st.sampled_from([True, True, True, False]))
+    def a_planner_is_done(self, told: bool, stages: int, readable: bool) -> None:
+        for pod in list(self.world.pods.values()):
+            if pod.plans and not pod.deleting:
+                self.world.start_pod(pod.name)
+                self.world.end_planner(pod.name, stages, readable=readable)
         self.happens(told)
 
     @precondition(lambda self: self.world.pods)
-    @rule(data=st.data(), told=seen)
-    def a_pod_is_deleted_by_somebody(self, data: st.DataObject, told: bool) -> None:
-        self.world.delete_by_somebody(self.some_pod(data))
+    @rule(data=st.data(), told=seen, at_once=st.booleans())
+    def a_pod_is_deleted_by_somebody(self, data: st.DataObject, told: bool, at_once: bool) -> None:
+        self.world.delete_by_somebody(self.some_pod(data), at_once=at_once)
         self.happens(told)
 
     @precondition(lambda self: self.world.pods)
@@ -235,9 +247,9 @@ class Histories(RuleBasedStateMachine):
         self.edit(runPolicy={**self.world.job.spec["runPolicy"], "suspend": suspend})
         self.happens(told)
 
-    @rule(stages=st.integers(1, MOST_STAGES), told=seen)
-    def somebody_cuts_anew(self, stages: int, told: bool) -> None:
-        self.edit(parallelism={"stages": stages})
+    @rule(cut=cuts, told=seen)
+    def somebody_cuts_anew(self, cut: dict[str, Any], told: bool) -> None:
+        self.edit(parallelism=cut)
         self.happens(told)
 
     @rule(layers=st.sampled_from([8, 16]), told=seen)
@@ -296,7 +308,9 @@ class Histories(RuleBasedStateMachine):
                 world.delete_by_somebody(pod.name)  # as Kubernetes does in the end
         world.lose_peers()  # first: nobody comes to the end of training without the others
         for pod in list(world.pods.values()):
-            if running and pod.running and not pod.deleting:
+            if pod.plans and pod.running and not pod.deleting:
+                world.end_planner(pod.name, 1 + pod.attempt % MOST_STAGES)
+            elif running and pod.running and not pod.deleting:
                 world.end_pod(pod.name, "done", phase="Succeeded", exit_code=0)
         world.notice_lost_nodes()
 
@@ -324,7 +338,9 @@ class Histories(RuleBasedStateMachine):
         assert all(pod.finished for pod in left), "a finished job holds a GPU"
         assert all(pod.attempt == status.attempt for pod in left), "a survivor of a dead attempt"
         assert not left or clean != "All", "a pod that was to be cleaned"
-        if status.phase == "Succeeded" and status.plan is not None:
+        assert status.plan is None or not any(pod.plans for pod in left), "a planner outlived its plan"
+        if status.phase == "Succeeded":
+            assert status.plan is not None
             assert status.plan.stages == 1 or self.world.services, "the ranks could not have met"
             assert len(left) <= status.plan.stages
 

@@ -117,6 +117,12 @@ def test_a_pod_that_only_looks_like_ours_belongs_to_nobody() -> None:
     assert job_of_pod(raw_pod(labels={**raw_pod()["metadata"]["labels"], "gnnpipe.io/stage": "one"})) is None
 
 
+def test_the_pod_that_plans_is_the_jobs_but_no_stage() -> None:
+    planning = raw_pod(labels={**raw_pod()["metadata"]["labels"], "gnnpipe.io/stage": "plan"})
+    assert job_of_pod(planning) == "cora"
+    assert (observe_pod(planning).plans, observe_pod(raw_pod()).plans) == (True, False)
+
+
 def test_a_status_that_somebody_spoilt_counts_as_none() -> None:
     meta = {
         "name": "cora",

@@ -30,6 +30,11 @@ def test_validate_says_how_a_right_manifest_is_cut(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{QUICKSTART} is valid: stages 2 (layers 8+7), ways 1, chunks 8.\n"
 
 
+def test_validate_takes_no_guess_at_what_the_planner_will_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", QUICKSTART, "--set", "spec.parallelism.stages=auto"]) == ExitCode.DONE
+    assert "what is auto is settled by the planner when the job starts." in capsys.readouterr().out
+
+
 def test_validate_tells_each_mistake_on_a_line_of_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = ["--set", "spec.trainig.epochs=3", "--set", "spec.parallelism.stages=99"]
     assert main(["validate", QUICKSTART, *wrong]) == ExitCode.INVALID

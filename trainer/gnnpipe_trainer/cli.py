@@ -57,6 +57,8 @@ def validate(given: argparse.Namespace) -> int:
     plan = make_plan(job)
     layers = "+".join(map(str, plan.layers_per_stage))
     cut = f"stages {plan.stages} (layers {layers}), ways {plan.ways}, chunks {plan.chunks}"
+    if job.spec.parallelism.has_auto:
+        cut = "what is auto is settled by the planner when the job starts"
     sys.stdout.write(f"{given.job} is valid: {cut}.\n")
     return ExitCode.DONE
 
@@ -120,6 +122,13 @@ def worker(given: argparse.Namespace) -> int:
     import_module("gnnpipe_trainer.rank_environment").enter(_ranks_of_pod())
     pod = import_module("gnnpipe_trainer.worker_pod")
     return int(pod.main())
+
+
+def planner(given: argparse.Namespace) -> int:
+    """The main process of the pod that settles auto, before a job's stages have pods."""
+    # There is nothing to save at any time.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(ExitCode.PREEMPTED))
+    return int(import_module("gnnpipe_trainer.planner_pod").main())
 
 
 def _ranks_of_pod() -> int:
@@ -211,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="see gnnpipe bench --help")
 
     command("worker", worker, "train as one stage inside a pod (called by the operator)")
+    command("planner", planner, "settle what is auto inside a pod (called by the operator)")
     return parser
 
 

@@ -23,7 +23,7 @@ from gnnpipe_trainer.checkpoint.folder import Damaged, found, read_manifest
 from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.planning.main import make_planner
-from gnnpipe_trainer.planning.settle import settle
+from gnnpipe_trainer.planning.settle import ranks_here, settle
 from gnnpipe_trainer.planning.volume import volume
 from gnnpipe_trainer.rank_environment import for_ranks
 from gnnpipe_trainer.view import LiveView, final_table, show_error
@@ -38,7 +38,10 @@ def run_job(
     view = LiveView()
     try:
         view.note("Preparing the graph")
-        job = settle(job, manifest_folder)
+        if job.spec.parallelism.has_auto:
+            settled = settle(job, manifest_folder, ranks_here(job))
+            job = settled.job
+            view.note(f"Planned: {settled.plan.in_words()}. {settled.reason}")
         plan = make_plan(job)
         chunked_graph(job.spec.graph, plan.ways, plan.chunks, manifest_folder)
     except ValueError as mistake:  # BadGraph, or BadModel, whose room needs torch to be imported

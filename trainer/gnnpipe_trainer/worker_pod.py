@@ -22,7 +22,7 @@ from typing import NoReturn
 from gnnpipe_api import contract
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_api.load import InvalidJob, Problem, parse_job
+from gnnpipe_api.load import InvalidJob
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.data import BadGraph
@@ -33,15 +33,21 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.monitor import Monitor, serving
 from gnnpipe_trainer.nursery import Nursery
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
+from gnnpipe_trainer.pod import (
+    MESSAGE_BYTES,
+    code_folder,
+    compact,
+    leave_word,
+    read_job,
+    wrong,
+)
 from gnnpipe_trainer.store import answers
 
 log = logging.getLogger("gnnpipe")
 
-# Where a pod is not what it usually is; tests use them.
-ENV_TERMINATION_MESSAGE = "GNNPIPE_TERMINATION_MESSAGE"
+# Where a pod is not what it usually is; tests use it.
 ENV_MONITOR_ADDRESS = "GNNPIPE_MONITOR_ADDRESS"  # host:port
 
-MESSAGE_BYTES = 4096  # Kubernetes keeps no more of a termination message
 ASK_SECONDS = 1.0
 REMIND_EVERY = 60  # times asked
 
@@ -68,12 +74,6 @@ class Pod:
         plan = self.plan
         return Place(plan.ways, plan.stages, self.stage, self.master_address, self.master_port)
 
-    @property
-    def code_folder(self) -> Path:
-        """Where a person's own model lies."""
-        mounted = Path(contract.CODE_MOUNT)
-        return mounted if mounted.is_dir() else Path.cwd()
-
 
 def main() -> int:
     """Train to the end; the exit code and the termination message say how it went."""
@@ -98,8 +98,10 @@ def main() -> int:
 
 def read_pod(environment: Mapping[str, str]) -> Pod:
     """Raises InvalidJob where the environment is not what an operator writes."""
+    job = read_job(environment)
+    if job.spec.parallelism.has_auto:
+        raise wrong("spec.parallelism still says auto; workers get the numbers that a planner has settled on")
     try:
-        job = parse_job(json.loads(environment[contract.ENV_MANIFEST]))
         stage = int(environment[contract.ENV_STAGE])
         plan = make_plan(job)
         if not 0 <= stage < plan.stages:
@@ -115,13 +117,9 @@ def read_pod(environment: Mapping[str, str]) -> Pod:
             Path(environment.get(contract.ENV_OUT, contract.OUT_MOUNT)),
         )
     except KeyError as missing:
-        raise _wrong(f"{missing.args[0]} is not set; gnnpipe worker is started by the operator") from None
-    except json.JSONDecodeError as error:
-        raise _wrong(f"{contract.ENV_MANIFEST} is not JSON: {error}") from None
-    except InvalidJob:
-        raise
+        raise wrong(f"{missing.args[0]} is not set; gnnpipe worker is started by the operator") from None
     except ValueError as error:
-        raise _wrong(str(error)) from None
+        raise wrong(str(error)) from None
 
 
 def train(pod: Pod, nursery: Nursery) -> Outcome:
@@ -139,7 +137,7 @@ def train(pod: Pod, nursery: Nursery) -> Outcome:
             monitor.phase = "training"
             manifest = scratch / "manifest.json"
             manifest.write_text(os.environ[contract.ENV_MANIFEST])
-            outcome = launch(pod.place, nursery, manifest, pod.out, pod.code_folder, scratch)
+            outcome = launch(pod.place, nursery, manifest, pod.out, code_folder(), scratch)
             monitor.phase = "done" if outcome.code == ExitCode.DONE else "failed"
             return outcome
 
@@ -147,8 +145,8 @@ def train(pod: Pod, nursery: Nursery) -> Outcome:
 def prepare(pod: Pod) -> None:
     """The chunked graph goes to the cache before any rank is there to time out; bad data and models show now."""
     pod.out.mkdir(parents=True, exist_ok=True)
-    graph = chunked_graph(pod.job.spec.graph, pod.plan.ways, pod.plan.chunks, pod.code_folder)
-    build_model(pod.job.spec.model, graph.num_features, graph.num_classes, pod.code_folder)
+    graph = chunked_graph(pod.job.spec.graph, pod.plan.ways, pod.plan.chunks, code_folder())
+    build_model(pod.job.spec.model, graph.num_features, graph.num_classes, code_folder())
     del graph
     ctypes.CDLL(None).malloc_trim(0)  # as ranks do, this process would keep what it has freed
 
@@ -188,27 +186,9 @@ def summary(result: Path) -> str:
     except (OSError, ValueError) as error:
         return f"training is done, but {result} cannot be read: {error}"
     content["peakMemoryBytes"] = [max(content["peakMemoryBytes"])]  # of thousands of ranks
-    if len(_compact(content).encode()) > MESSAGE_BYTES:
+    if len(compact(content).encode()) > MESSAGE_BYTES:
         content.pop("plan")  # the operator knows it
-    return _compact(content)
-
-
-def leave_word(message: str) -> None:
-    """The last thing a pod says: one line, where Kubernetes looks for it."""
-    path = os.environ.get(ENV_TERMINATION_MESSAGE, contract.TERMINATION_MESSAGE)
-    line = " ".join(message.split())
-    try:
-        Path(path).write_bytes(line.encode()[:MESSAGE_BYTES].decode(errors="ignore").encode())
-    except OSError as error:
-        log.warning("No termination message: %s", error)
-
-
-def _compact(content: object) -> str:
-    return json.dumps(content, separators=(",", ":"))
-
-
-def _wrong(sentence: str) -> InvalidJob:
-    return InvalidJob([Problem("", sentence)])
+    return compact(content)
 
 
 def _monitor_address() -> tuple[str, int]:
