@@ -15,9 +15,11 @@ import torch
 
 from gnnpipe_trainer.checkpoint.folder import (
     MANIFEST,
+    SPARE,
     Checkpoint,
     Damaged,
     beside,
+    drop_spare,
     folder_of,
     found,
     newest_whole,
@@ -200,3 +202,36 @@ def test_the_newest_are_kept_and_damaged_later_ones_do_not_push_them_out(tmp_pat
         write(tmp_path, epoch)
     prune(tmp_path, keep=2, newest=5)
     assert [folder.name for folder in found(tmp_path)] == ["epoch-000009", "epoch-000005", "epoch-000003"]
+
+
+def test_a_checkpoint_is_written_over_the_one_that_was_replaced(tmp_path: Path) -> None:
+    """The files stay the same ones on disk, their bytes and the rest of the folder are the new one's."""
+    for epoch in (0, 1):
+        write(tmp_path, epoch)
+    prune(tmp_path, keep=1, newest=1)
+    spare = tmp_path / SPARE / "rank0" / "history.float32.bin"
+    inode = spare.stat().st_ino
+    (spare.parent / "gradients.float32.bin").write_bytes(b"of a job that kept them")
+    (spare.parent / "state.float32.bin").write_bytes(bytes(1 << 16))  # longer than what comes
+    written = write(tmp_path, 2)
+    assert (written / "rank0" / "history.float32.bin").stat().st_ino == inode
+    assert newest_whole(tmp_path, pytest.fail) == Checkpoint(written, read_manifest(written))
+    assert sorted(load_tensors(verified(written), lambda _: True)) == sorted(
+        f"{name}.of{rank}" for name in NAMES for rank in range(2)
+    )
+    assert {file.name for file in (written / "rank0").iterdir()} == {
+        "history.float32.bin",
+        "index.json",
+        "state.float32.bin",
+    }
+    prune(tmp_path, keep=1, newest=2)
+    assert found(tmp_path) == [written]
+    drop_spare(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [written.name]
+
+
+def test_with_a_spare_one_that_nobody_took_the_next_is_removed(tmp_path: Path) -> None:
+    for epoch in range(3):
+        write(tmp_path, epoch)
+    prune(tmp_path, keep=1, newest=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000002", SPARE]

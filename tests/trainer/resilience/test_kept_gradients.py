@@ -56,9 +56,10 @@ def kept(state: TrainingState) -> list[Tensor]:
     return [g.kept_gradients for g in state.engine.stage.gathers if g.kept_gradients is not None]
 
 
-@pytest.mark.parametrize("written", ["last", "drop"])
-def test_resumed_gradients_are_those_of_the_checkpoint_or_none(written: str) -> None:
-    before, after = state_of_a_stage(written), state_of_a_stage("last")
+@pytest.mark.parametrize("read", ["last", "average"])
+@pytest.mark.parametrize("written", ["last", "average", "drop"])
+def test_resumed_gradients_are_those_of_the_checkpoint_or_none(written: str, read: str) -> None:
+    before, after = state_of_a_stage(written), state_of_a_stage(read)
     for tensor in [*kept(before), *kept(after)]:
         tensor.normal_()
     after.restore(loaded(before), epochs_done=1, with_history=True)

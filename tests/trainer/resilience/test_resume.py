@@ -87,6 +87,25 @@ def test_a_job_may_go_on_without_sending_its_zeros(peace: Peace, start_ranks: An
     assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
 
 
+@pytest.mark.parametrize("gradients", ["drop", "last", "average"])
+def test_a_job_may_be_taken_up_while_it_warms_up_and_just_when_it_is_warm(
+    start_ranks: Any, tmp_path: Path, gradients: str
+) -> None:
+    job = manifest(epochs=8)
+    job["spec"]["parallelism"]["history"] = {"warmupEpochs": 4, "gradients": gradients}
+    assert start_ranks(job, "reference").wait() == [0, 0]
+    for done in (2, 4):
+        shorter = json.loads(json.dumps(job))
+        shorter["spec"]["training"]["epochs"] = done
+        assert start_ranks(shorter).wait() == [0, 0]
+    assert start_ranks(job).wait() == [0, 0]
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+    shares = [line["staleShare"] for line in lines_of(out)]
+    assert shares[:4] == [0.0] * 4
+    assert min(shares[4:]) > 0.0
+
+
 def test_asked_to_stop_all_ranks_stop_after_the_same_epoch_with_a_checkpoint(
     peace: Peace, start_ranks: Any, tmp_path: Path
 ) -> None:

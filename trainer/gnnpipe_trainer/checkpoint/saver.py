@@ -24,7 +24,7 @@ from typing import Any
 from torch.distributed.distributed_c10d import Store
 
 from gnnpipe_api.job import CheckpointSpec
-from gnnpipe_trainer.checkpoint.folder import beside, folder_of, prune, publish
+from gnnpipe_trainer.checkpoint.folder import beside, drop_spare, folder_of, prune, publish
 from gnnpipe_trainer.checkpoint.loan import Loan
 from gnnpipe_trainer.checkpoint.packed import Packed
 from gnnpipe_trainer.checkpoint.parts import Part
@@ -105,6 +105,12 @@ class Saver:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def close(self) -> None:
+        """As `wait`; and nothing more will be written."""
+        self.wait()
+        if self.topology.rank == 0:  # whose wait was for all ranks
+            drop_spare(self.checkpoints)
 
     def _write(self, epoch: int, history: Loan) -> None:
         start = time.perf_counter()

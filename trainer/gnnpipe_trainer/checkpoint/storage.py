@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from gnnpipe_trainer.checkpoint.folder import Damaged
+from gnnpipe_trainer.checkpoint.folder import Damaged, take_spare
 from gnnpipe_trainer.checkpoint.packed import Spot, bytes_of
 from gnnpipe_trainer.checkpoint.synced_file import Moved, stays, write_synced
 
@@ -51,6 +51,7 @@ class PlainWriter(StorageWriter):
         return _done(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Of a spare part whose files were written over, none that have no successor stay."""
         buffers = {
             name: {"dtype": str(about.properties.dtype).removeprefix("torch."), "size": list(about.size)}
             for name, about in metadata.state_dict_metadata.items()
@@ -59,6 +60,9 @@ class PlainWriter(StorageWriter):
         tensors = {name: vars(spot) for name, spot in self.index.items()}
         text = json.dumps({"buffers": buffers, "tensors": tensors})
         self._write(INDEX, memoryview(text.encode()))
+        for file in self.folder.iterdir():
+            if file.name not in self.checksums:
+                file.unlink()
 
     def _write(self, name: str, content: memoryview, moved: Moved = stays) -> None:
         self.checksums[name] = write_synced(self.folder / name, content, moved)
@@ -67,7 +71,9 @@ class PlainWriter(StorageWriter):
         self.checksums = {}
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            take_spare(self.folder)
+        self.folder.mkdir(exist_ok=True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan

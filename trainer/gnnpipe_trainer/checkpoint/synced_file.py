@@ -23,12 +23,13 @@ def stays(rest: memoryview) -> memoryview:
 
 
 def write_synced(path: Path, content: memoryview, moved: Moved = stays) -> str:
-    """Write a file and wait until it is on the disk; returns its checksum (folder.digest).
+    """Write a file, over an old one if there is one, and wait until it is on the disk; returns its checksum
+    (folder.digest).
 
     `moved` says before each piece where the rest of the content lies by now, and learns at the end that none is left.
     """
     known = xxhash.xxh3_128()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
         os.truncate(descriptor, len(content))  # so that no write has to make it longer
         direct = _lies_on_a_block(content) and _go_direct(descriptor)
