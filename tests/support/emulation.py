@@ -68,7 +68,7 @@ class Emulation:
         for epoch in range(epochs):
             loss, messages = self._forward(epoch)
             (loss + self.from_last_epoch).backward()
-            self.late = [torch.zeros_like(t) if t.grad is None else t.grad for t in self.watched]
+            self.late = self._for_the_next_epoch()
             result.losses.append(float(loss.detach()))
             result.gradients.append(
                 {
@@ -81,11 +81,21 @@ class Emulation:
             optimizer.zero_grad()
         return result
 
+    def _for_the_next_epoch(self) -> list[Tensor]:
+        now = [torch.zeros_like(t) if t.grad is None else t.grad for t in self.watched]
+        if self.spec.history.gradients != "average":
+            return now
+        old, decay = self.late or [torch.zeros_like(t) for t in now], self.spec.history.decay
+        convs = [isinstance(block, ConvBlock) for block in self.model.block_list()]
+        pairs = zip(convs, old, now, strict=True)
+        return [new if conv else decay * before + (1 - decay) * new for conv, before, new in pairs]
+
     def _forward(self, epoch: int) -> tuple[Tensor, list[Tensor]]:
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, self.spec.shuffle_chunks)
         position = torch.empty(self.slots, dtype=torch.long)
         position[torch.tensor(order)] = torch.arange(self.slots)
-        when = position[self.slot]
+        warm = epoch >= self.spec.history.warmup_epochs
+        when = position[self.slot] if warm else torch.zeros_like(self.slot)  # all at once: nothing is stale
         state = self.model.encoder(self.features)
         messages: list[Tensor] = []
         self.watched: list[Tensor] = []
@@ -97,7 +107,7 @@ class Emulation:
             old = x.detach() if constant else self._served(index, x, when)
             gather = self._convolve if isinstance(block, ConvBlock) else self._weighted_sum
             gathered = gather(block, x, old, when)
-            if self.spec.history.gradients == "last" and self.late:
+            if self.spec.history.gradients in ("last", "average") and self.late:
                 self.from_last_epoch = self.from_last_epoch + self._late_term(
                     block, x, self.late[index], when
                 )

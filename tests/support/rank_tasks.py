@@ -18,12 +18,15 @@ from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.pipeline import thrift
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.pipeline.wire import Groups, Traffic
+from gnnpipe_trainer.pipeline.wire import PIPELINE, Groups, Traffic
 from gnnpipe_trainer.pipeline.zeros import Border, NonZeroActivations, NonZeroGradients
+from gnnpipe_trainer.planning.samples import Bench
+from gnnpipe_trainer.planning.talk import talk
 from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.train import evaluate, make_optimizer
 from gnnpipe_trainer.weights import Best, stage_state
@@ -53,7 +56,10 @@ def engine_here(manifest: dict[str, Any], folder: str) -> tuple[Engine, torch.op
     return engine, make_optimizer(job.spec.training, engine.parameters)
 
 
-def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
+def train_epochs(
+    manifest: dict[str, Any], folder: str, epochs: int, decide_zeros_after: int | None = None
+) -> Trained:
+    """`decide_zeros_after` is an epoch of which all ranks say that it sent far more than it did."""
     engine, optimizer = engine_here(manifest, folder)
     names = {id(parameter): name for name, parameter in engine.model.named_parameters()}
     trained = Trained()
@@ -64,6 +70,9 @@ def train_epochs(manifest: dict[str, Any], folder: str, epochs: int) -> Trained:
         trained.gradients.append({names[id(p)]: _array(p) for p in engine.parameters})
         optimizer.step()
         optimizer.zero_grad()
+        if epoch == decide_zeros_after:
+            times.traffic.sent[PIPELINE] *= 10**9
+            thrift.decide(engine, times)
     trained.accuracy = evaluate(engine, engine.groups.control)
     return trained
 
@@ -159,6 +168,11 @@ def cross_a_border_without_zeros(wire: str, shares: list[float]) -> list[tuple[A
         backward.flush()
         pairs.append((expected.numpy(), received.numpy()))
     return pairs
+
+
+def talk_here(pipeline: dict[str, Any], ways: dict[str, Any]) -> dict[str, Any]:
+    """What a calibration finds about messages, with these two jobs in place of its own."""
+    return talk(dist.get_rank(), [Bench(parse_job(pipeline))], [Bench(parse_job(ways))])
 
 
 def settled_gradients(manifest: dict[str, Any], folder: str) -> str:

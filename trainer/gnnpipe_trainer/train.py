@@ -30,6 +30,7 @@ from gnnpipe_trainer.graph.sources import fingerprint
 from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
+from gnnpipe_trainer.pipeline import thrift
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.pipeline.schedule import slot_count
@@ -112,6 +113,7 @@ class Rank:
         self.keeps_checkpoints = all_see(self.saver.checkpoints, self.groups.control)
         self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
         self.job, self.manifest_folder = job, manifest_folder
+        self.zeros_undecided = thrift.is_open(self.engine)
         self._verdict: Verdict | None = None
         self._began = 0
 
@@ -121,6 +123,9 @@ class Rank:
         content = {} if start.checkpoint is None else start.checkpoint.content
         self.reporter.staleness.restore(content.get("staleness"))
         self.watch.restore(content.get("divergence"))
+        if content.get("zerosSkipped") and self.zeros_undecided:
+            self.engine.skip_zeros()
+            self.zeros_undecided = False
         if self.watch.rollbacks:
             self.watch.calm(self.optimizer, self.histories)
         elif start.epoch == 0:
@@ -147,6 +152,9 @@ class Rank:
         self.reporter.epoch(epoch, report)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
         self._verdict = self.watch.after_epoch(epoch, times.loss)
+        if self.zeros_undecided and epoch == self._began + 1:  # the first one takes longer than others
+            thrift.decide(self.engine, times)
+            self.zeros_undecided = False
 
     def verdict(self, wait: bool) -> Verdict | None:
         """On the epoch before the last; with `wait` on the last one too, so that no checkpoint is unjudged."""
@@ -217,11 +225,12 @@ class Rank:
         self.meter.checkpointed(self.saver.counts.seconds, self.saver.counts.failed)
         content = self.identity.content(epoch, self.best, self.reporter)
         content |= {"staleness": self.reporter.staleness.saved(), "divergence": self.watch.saved()}
+        content |= {"zerosSkipped": self.engine.skips_zeros}
         self.saver.finish(self.state.rest(), content)
 
     def close(self, stopped: bool) -> None:
         """Leave what a run leaves: a whole checkpoint; the results too, unless it was stopped before its end."""
-        self.saver.wait()
+        self.saver.close()
         wait_for_all(self.groups.control)
         self.reporter.settle()
         if not stopped:

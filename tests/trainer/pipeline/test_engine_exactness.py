@@ -172,13 +172,46 @@ def test_every_history_mode_equals_the_emulated_rule(
         ("resgcn", (3, 1, 5)),
     ],
 )
-def test_the_last_epochs_gradients_flow_as_in_the_emulated_rule(
-    ranks: RankPool, folder: Path, kind: str, topology: tuple[int, int, int]
+@pytest.mark.parametrize("gradients", ["last", "average"])
+def test_gradients_of_the_epochs_before_flow_as_in_the_emulated_rule(
+    ranks: RankPool, folder: Path, kind: str, topology: tuple[int, int, int], gradients: str
 ) -> None:
     content = manifest(kind, topology)
-    content["spec"]["parallelism"]["history"]["gradients"] = "last"
+    content["spec"]["parallelism"]["history"]["gradients"] = gradients
     trained = ranks.run(train_epochs, topology[0] * topology[1], content, str(folder), 4)
     assert_same_gradients(trained, emulate(content, folder, 4))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("kind", "topology", "gradients"),
+    [
+        ("gcn", (3, 1, 5), "drop"),
+        ("gcn", (2, 1, 5), "average"),
+        ("gcnii", (2, 1, 5), "last"),
+        ("resgcn", (2, 2, 6), "last"),
+        ("gat", (2, 2, 6), "last"),
+    ],
+)
+def test_epochs_that_warm_up_are_exact_and_history_takes_over_from_them(
+    ranks: RankPool, folder: Path, kind: str, topology: tuple[int, int, int], gradients: str, mode: str
+) -> None:
+    content = manifest(kind, topology, mode=mode)
+    content["spec"]["parallelism"]["history"] |= {"gradients": gradients, "warmupEpochs": 2}
+    trained = ranks.run(train_epochs, topology[0] * topology[1], content, str(folder), 5)
+    plain = plain_losses(content, folder, epochs=3)
+    assert whole_loss(trained)[:2] == pytest.approx(plain[:2], rel=1e-10)
+    assert whole_loss(trained)[2] != pytest.approx(plain[2], rel=1e-10)
+    assert_same_gradients(trained, emulate(content, folder, 5))
+
+
+def test_epochs_that_warm_up_send_as_many_bytes(ranks: RankPool, folder: Path) -> None:
+    content = manifest("resgcn", (2, 2, 6), "fp32")
+    content["spec"]["parallelism"]["history"]["warmupEpochs"] = 1
+    trained = ranks.run(train_epochs, 4, content, str(folder), 2)
+    warm, after = ([rank.sent[epoch] for rank in trained] for epoch in (0, 1))
+    assert warm == after
+    assert sum(sent["pipeline"] for sent in warm) > 0
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])

@@ -1,4 +1,4 @@
-"""`wireZeros: skip` changes what crosses, never what is trained."""
+"""`wireZeros` changes what crosses, never what is trained."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rank_pool import RankPool
 from rank_tasks import Trained, cross_a_border_without_zeros, train_epochs
 
 from gnnpipe_trainer.pipeline import zeros
+from gnnpipe_trainer.pipeline.thrift import on_one_machine
+from gnnpipe_trainer.pipeline.worth import worth_skipping
 
 STOPPING = ["gcn", "sage", "gin", "gat", "gcnii"]  # at zeros; resgcn's border is a sum that may be anything
 VERTICES, HIDDEN = 300, 16
@@ -110,6 +112,30 @@ def test_a_slot_with_more_numbers_than_there_is_room_for_arrives_whole(ranks: Ra
     for epoch, (activations, gradients) in enumerate(zip(receiver, sender, strict=True)):
         np.testing.assert_array_equal(*activations, err_msg=f"epoch {epoch}")
         np.testing.assert_array_equal(*gradients, err_msg=f"epoch {epoch}")
+
+
+def test_auto_skips_where_bytes_travel_for_long_beside_the_work() -> None:
+    assert worth_skipping(link_seconds=1.2, busy_seconds=0.6)
+    assert not worth_skipping(link_seconds=0.25, busy_seconds=0.6)
+
+
+def test_auto_times_no_link_where_all_ranks_met_on_this_machine() -> None:
+    assert on_one_machine({"MASTER_ADDR": "127.0.0.1"})
+    assert not on_one_machine({"MASTER_ADDR": "job-s0-a0.job.default.svc"})
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gcnii"])
+def test_auto_sends_everything_until_all_ranks_decide_to_skip(
+    ranks: RankPool, tmp_path: Path, kind: str
+) -> None:
+    told = manifest(kind, (3, 1, 4), "auto")
+    quick = ranks.run(train_epochs, 3, told, str(tmp_path), 5)
+    slow = ranks.run(train_epochs, 3, told, str(tmp_path), 5, 1)
+    assert_identical(quick, slow)
+    everything = 2 * 2 * 4 * VERTICES * HIDDEN * (2 if kind == "gcnii" else 1)
+    assert {pipeline_bytes(quick, epoch) for epoch in range(5)} == {everything}
+    assert pipeline_bytes(slow, 1) == everything
+    assert pipeline_bytes(slow) < 0.75 * everything
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70))

@@ -64,12 +64,21 @@ class WeightedSum:
         rows, width = self.shard.outward.rows, self.block.message_width
         return torch.zeros(rows, width, dtype=self.shard.dtype, device=self.shard.device)
 
+    @cached_property
+    def average(self) -> Tensor:
+        """[rows, width] of the sums' gradients over the epochs; made where history asks for it."""
+        return torch.zeros_like(self.gradients)
+
     @property
     def kept_gradients(self) -> Tensor | None:
+        if self.history.averages_gradients:
+            return self.average
         return self.gradients if self.history.keeps_gradients else None
 
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
+        if self.history.averages_gradients:
+            self.gradients.copy_(self.average)
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         leaves = self._take(self.history, slot, message)
@@ -109,6 +118,9 @@ class WeightedSum:
         else:
             matrix = self.freshness.backward_matrix(self.kind)
         if incoming is not None and len(incoming) == side.rows:  # the whole graph: no buffer is needed
+            if self.history.keeps_gradients:
+                self.gradients.copy_(incoming)
+                self._blend([slice(None)])
             return _plus(matrix.times(incoming, rows), leaves.rows.grad)
         own = self.gradients[rows]
         if incoming is None:
@@ -120,10 +132,18 @@ class WeightedSum:
             [(e.way, self.gradients[e.receive]) for e in exchanges],
         )
         gradient = _plus(matrix.times(self.gradients, rows, wait), leaves.rows.grad)
+        arrived = [rows, *(e.receive for e in exchanges)]
+        self._blend(arrived)
         if self.factor != 1.0:  # rows of other slots read these gradients from now on, and count them more
-            for part in [rows, *(e.receive for e in exchanges)]:
+            for part in arrived:
                 self.gradients[part] *= self.factor
         return gradient
+
+    def _blend(self, parts: list[slice]) -> None:
+        """Take up what has arrived in these rows, for the next epoch."""
+        if self.history.averages_gradients:
+            for part in parts:
+                self.average[part].lerp_(self.gradients[part], 1.0 - self.history.spec.decay)
 
 
 class ConstantSum:

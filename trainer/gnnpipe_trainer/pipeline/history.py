@@ -34,7 +34,12 @@ class History:
     @property
     def keeps_gradients(self) -> bool:
         """Whether its readers' gradients of this epoch are for the next one."""
-        return self.spec.gradients == "last"
+        return self.spec.gradients in ("last", "average")
+
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether they are averaged over the epochs, as the history itself is."""
+        return self.spec.gradients == "average"
 
     @property
     def coming(self) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gnnpipe_api.job import GNNPipeJob, ParallelismSpec
 
-Carried = Literal["drop", "last"]
+Carried = Literal["drop", "last", "average"]
 
 LEAST_STALE_EDGES = (
     0.3  # between the graphs that last epoch's gradient helps and those it harms (docs/staleness.md)

@@ -14,7 +14,6 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.gather import WeightedSum
-from gnnpipe_trainer.pipeline.schedule import slot_order
 from gnnpipe_trainer.staleness.advice import OSCILLATES_BELOW, oscillation_advice
 from gnnpipe_trainer.staleness.oscillation import BUCKETS, Sketch, Window
 from gnnpipe_trainer.staleness.share import StaleShare
@@ -81,9 +80,7 @@ class StalenessProbe:
         """The weight of edges that read history in this epoch, and of all edges; of this rank's rows."""
         if self._share is None:
             return 0.0, 0.0
-        spec = self._engine.job.spec
-        shuffled = spec.parallelism.shuffle_chunks
-        return self._share.weigh(slot_order(self._engine.slots, spec.training.seed, epoch, shuffled))
+        return self._share.weigh(self._engine.slot_order(epoch))
 
     def take(self, epoch: int) -> RankStaleness:
         histories = [gather.history for gather in self._engine.stage.gathers]

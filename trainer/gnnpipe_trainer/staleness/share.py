@@ -18,6 +18,8 @@ class StaleShare:
 
     def weigh(self, order: list[int]) -> tuple[float, float]:
         """The weight that own rows read from history when slots come in this order, and that of all edges."""
+        if len(order) == 1:  # the whole graph at once
+            return 0.0, float(self._weights.sum())
         positions = np.empty(len(order), dtype=np.int64)
         positions[order] = np.arange(len(order))
         stale = positions[None, :] > positions[:, None]
