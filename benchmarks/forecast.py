@@ -38,12 +38,12 @@ from gnnpipe_trainer.bench.machine import describe_machine
 from gnnpipe_trainer.bench.measure import measure
 from gnnpipe_trainer.bench.modes import Mode
 from gnnpipe_trainer.planning import calibrate
+from gnnpipe_trainer.planning.amounts import amounts_of
 from gnnpipe_trainer.planning.fitting import hardware_of
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 from gnnpipe_trainer.planning.hardware import Hardware, Link
 from gnnpipe_trainer.planning.main import make_planner
-from gnnpipe_trainer.planning.runs import RUNS
-from gnnpipe_trainer.planning.samples import Bench
+from gnnpipe_trainer.planning.runs import RUNS, cut_graph
 from gnnpipe_trainer.report import WARMUP_EPOCHS
 
 RESULTS = Path(__file__).parent / "results" / "forecast.json"
@@ -93,7 +93,10 @@ class Case:
             "spec": {
                 "graph": GRAPHS[self.graph],
                 "model": MODELS[self.model],
-                "parallelism": {"history": {"gradients": "last"}},  # as the kept runs have it
+                "parallelism": {
+                    "history": {"gradients": "last"},
+                    "wireZeros": "send",
+                },  # as the kept runs have it
             },
         }
         return self.mode.job(parse_job(manifest), EPOCHS)
@@ -197,7 +200,8 @@ def forecasts(content: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case that was run, measured and forecast."""
     if not content["calibrations"]:
         return []
-    amounts = [Bench(run).amounts() for run in RUNS]  # as work is counted now, not when it was measured
+    jobs = [run.job() for run in RUNS]
+    amounts = [amounts_of(job, cut_graph(job)) for job in jobs]  # as work is counted now, not when measured
     ranks = [rank for calibration in content["calibrations"] for rank in calibration]
     machine = hardware_of(ranks, content["machine"]["cores"], amounts)
     return [

@@ -16,6 +16,7 @@ from gnnpipe_trainer.graph.chunks import cut
 from gnnpipe_trainer.graph.sources import load_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline import engine as trainer
+from gnnpipe_trainer.pipeline import epoch_run
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -56,7 +57,7 @@ def kept_bytes(engine: trainer.Engine) -> int:
         for slot in range(engine.slots):
             rows = engine.shard.inward.rows_of(slot)
             engine.stage.forward(
-                slot, tuple(torch.randn(rows.stop - rows.start, w) for w in engine._border_widths_in)
+                slot, tuple(torch.randn(rows.stop - rows.start, w) for w in engine.widths_in)
             )
     for segments in engine.stage._segments.values():
         for segment in segments:
@@ -101,26 +102,42 @@ def test_activations_kept_for_backward_are_counted_to_a_few_percent(
 
 
 def test_receives_ahead_is_the_engines() -> None:
-    assert memory.RECEIVES_AHEAD == trainer.RECEIVES_AHEAD
+    assert memory.RECEIVES_AHEAD == epoch_run.RECEIVES_AHEAD
+
+
+def test_a_job_that_warms_up_needs_room_for_the_whole_graph_at_once(job: Jobs) -> None:
+    def buffers(chunks: int, warmup_epochs: int) -> list[float]:
+        history = {"warmupEpochs": warmup_epochs}
+        planned = job("resgcn", 4, stages=2, chunks=chunks, parallelism={"history": history})
+        return [stage.buffers for stage in make_planner(planned, Path()).forecast(make_plan(planned)).memory]
+
+    assert buffers(chunks=16, warmup_epochs=1) == buffers(chunks=8, warmup_epochs=9)
+    assert all(warm > cold for warm, cold in zip(buffers(16, 1), buffers(16, 0), strict=True))
 
 
 def test_history_and_gradient_buffers_are_counted_exactly(job: Jobs) -> None:
-    for mode in ("ema", "shift"):
-        planned = job("resgcn", 4, stages=2, chunks=4, parallelism={"history": {"mode": mode}})
+    for asked in ({"mode": "ema"}, {"mode": "shift"}, {"gradients": "average"}):
+        planned = job("resgcn", 4, stages=2, chunks=4, parallelism={"history": asked})
         planner = make_planner(planned, Path())
         forecast = planner.forecast(make_plan(planned))
         for stage in (0, 1):
-            gathers = engine_of(planned, stage).stage.gathers
+            gathers = [cast(Any, gather) for gather in engine_of(planned, stage).stage.gathers]
             histories = [gather.history for gather in gathers if gather.history is not None]
             kept = sum(t.nbytes for h in histories for t in (h.live, h._next) if t is not None)
             assert forecast.memory[stage].history == kept
-            assert forecast.memory[stage].gradients == sum(cast(Any, g).gradients.nbytes for g in gathers)
+            buffers = [g.gradients for g in gathers]
+            buffers += [g.average for g in gathers if g.history.averages_gradients]
+            assert forecast.memory[stage].gradients == sum(t.nbytes for t in buffers)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gcnii", "resgcn", "gat"])
 @pytest.mark.parametrize(
     "parallelism",
-    [{}, {"freshGradientFactor": 2.0}, *({"history": {"gradients": asked}} for asked in ("drop", "last"))],
+    [
+        {},
+        {"freshGradientFactor": 2.0},
+        *({"history": {"gradients": asked}} for asked in ("drop", "last", "average")),
+    ],
     ids=str,
 )
 def test_edges_are_sorted_out_where_the_engine_does(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,24 @@ def test_skipped_zeros_are_forecast_as_a_share(
     content["spec"]["parallelism"]["wireZeros"] = "skip"
     bits = 0 if kind == "resgcn" else 1 / 64
     assert planned(content, tmp_path)["pipeline"] == pytest.approx(everything * (share + bits), rel=1e-3)
+
+
+def test_auto_is_forecast_to_leave_zeros_out_where_bytes_travel_for_long(
+    manifest: Manifest, tmp_path: Path
+) -> None:
+    content = manifest("gcn", 4, 2, 1, 4)
+    seconds, moved = {}, {}
+    for rate in (1e5, 1e12):
+        for zeros in ("auto", "send", "skip"):
+            content["spec"]["parallelism"]["wireZeros"] = zeros
+            job = parse_job(content)
+            planner = make_planner(job, tmp_path)
+            slow = replace(planner, hardware=replace(planner.hardware, border_rate=rate))
+            forecast = slow.forecast(make_plan(job))
+            seconds[rate, zeros], moved[rate, zeros] = forecast.seconds, forecast.volume.pipeline
+    assert (seconds[1e5, "auto"], moved[1e5, "auto"]) == (seconds[1e5, "skip"], moved[1e5, "skip"])
+    assert (seconds[1e12, "auto"], moved[1e12, "auto"]) == (seconds[1e12, "send"], moved[1e12, "send"])
+    assert seconds[1e5, "skip"] < seconds[1e5, "send"]
 
 
 @pytest.mark.parametrize("kind", ["sage", "gat"])

@@ -75,6 +75,12 @@ def test_busy_cores_slow_each_other_down_as_far_as_they_share_caches_and_memory(
     assert crowded.rate(4) == pytest.approx(crowded.rate(2) / 2)
 
 
+def test_the_whole_graph_as_one_slot_is_held_up_otherwise_than_chunks_that_caches_hold() -> None:
+    cores = Cores(2, crowding=1.1, whole=1.5)
+    assert cores.for_slots(8) == cores
+    assert cores.for_slots(1).rate(2) == pytest.approx(1 / 1.5)
+
+
 def test_ranks_that_take_turns_on_a_core_lose_more_than_the_others_share() -> None:
     cores = Cores(2, crowding=1.5, turns=1.2)
     assert cores.rate(2) == Cores(2, crowding=1.5).rate(2)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnpipe_api.plan import Plan, make_plan
+from gnnpipe_api.spec_parallelism import ParallelismSpec
 from gnnpipe_trainer.planning.forecast import Forecast, Planner
 
 SLOTS_PER_STAGE = (2, 4, 8)
 ABOUT_THE_SAME = 1.03  # forecasts are no better than that
 WORTH_BEING_STALE = 0.95  # a plan with history must be this much quicker than the best exact one
+EVERY_NUMBER_UP_TO = (
+    8  # beyond, auto tries 12, 16, 24, 32 ...: each number of ranks costs a cut of the graph or more
+)
 
 
 @dataclass(frozen=True)
@@ -30,18 +34,41 @@ def choose(planner: Planner, ranks: int) -> Choice:
     return _pick(forecasts)
 
 
-def best_plan(planner: Planner, most_ranks: int) -> Plan:
-    """For auto: the best plan on at most so many ranks that keeps what the manifest fixes."""
+class NoPlan(ValueError):
+    """Nothing that the manifest leaves open can run on this graph; the sentence says why."""
+
+
+def choose_for_auto(planner: Planner, most_ranks: int) -> Choice:
+    """The best plan on at most so many ranks that keeps what the manifest fixes."""
     asked = planner.job.spec.parallelism
     forecasts = [
-        _quickest(planner, plans)
-        for ranks in range(1, most_ranks + 1)
+        _quickest(planner, kept)
+        for ranks in ranks_to_try(most_ranks, asked.fixed_ranks)
         for plans in candidates(planner, ranks)
-        if asked.stages in ("auto", plans[0].stages) and asked.ways in ("auto", plans[0].ways)
+        if (kept := [plan for plan in plans if _keeps(plan, asked)])
     ]
-    if not forecasts:  # more ranks are fixed than there are: as the manifest says
-        return make_plan(planner.job)
-    return _pick(forecasts).best.plan
+    if not forecasts:
+        raise NoPlan(
+            f"spec.parallelism: no plan on at most {most_ranks} ranks has stages {asked.stages}, ways {asked.ways} "
+            f"and chunks {asked.chunks or 'auto'} and suits {planner.graph.vertices} vertices; use smaller numbers"
+        )
+    best = _pick(forecasts).best
+    return Choice(forecasts, best, _reason_for_auto(best, forecasts, most_ranks))
+
+
+def ranks_to_try(most_ranks: int, fixed_ranks: int) -> list[int]:
+    """Numbers of ranks: what is fixed, times every small number and fewer and fewer large ones."""
+    most = most_ranks // fixed_ranks
+    factors, large = {*range(1, EVERY_NUMBER_UP_TO + 1), most}, EVERY_NUMBER_UP_TO
+    while large < most:
+        factors |= {large * 3 // 2, large * 2}
+        large *= 2
+    return [factor * fixed_ranks for factor in sorted(factors) if factor <= most]
+
+
+def _keeps(plan: Plan, asked: ParallelismSpec) -> bool:
+    chosen = ((asked.stages, plan.stages), (asked.ways, plan.ways), (asked.chunks, plan.chunks))
+    return all(wanted in ("auto", None, number) for wanted, number in chosen)
 
 
 def _quickest(planner: Planner, plans: list[Plan]) -> Forecast:
@@ -65,7 +92,9 @@ def candidates(planner: Planner, ranks: int) -> list[list[Plan]]:
     own = make_plan(planner.job)
     plans = []
     for stages, ways in shapes:
-        if isinstance(asked.chunks, int) and (stages, ways) == (own.stages, own.ways) and stages > 1:
+        if isinstance(asked.chunks, int) and asked.has_auto:
+            choices = [asked.chunks // ways] if asked.chunks % ways == 0 else []
+        elif isinstance(asked.chunks, int) and (stages, ways) == (own.stages, own.ways) and stages > 1:
             choices = [asked.chunks // ways]  # the manifest's number is meant for the manifest's cut
         elif stages == 1:
             choices = [1]
@@ -105,6 +134,26 @@ def reason(best: Forecast, forecasts: list[Forecast]) -> str:
     return (
         f"{_name(best)} moves {saved:.1f} times fewer bytes than graph parallelism, idles "
         f"{100 * best.epoch.bubble:.0f}% of the time and is {_ratio(rival, best)} as quick as {_name(rival)}."
+    )
+
+
+def _reason_for_auto(best: Forecast, forecasts: list[Forecast], most_ranks: int) -> str:
+    """Why this one of all plans on at most so many ranks."""
+    others = [forecast for forecast in forecasts if forecast is not best]
+    name = _name(best)[0].upper() + _name(best)[1:]
+    if not best.fits:
+        return f"{reason(best, forecasts)} At most {most_ranks} ranks were allowed."
+    if not others:
+        return f"{name} is all that the manifest leaves open on at most {most_ranks} ranks."
+    rival = min(others, key=lambda forecast: forecast.seconds)
+    if rival.seconds >= best.seconds:
+        behind = f"{_name(rival)} would take {_ratio(rival, best)} as long"
+        return f"{name} is the quickest on at most {most_ranks} ranks; {behind}."
+    if not rival.fits:
+        return f"{name}: {_name(rival)} would be quicker but does not fit into the memory of a rank."
+    return (
+        f"{name} is exact, and on at most {most_ranks} ranks nothing gains enough on it: {_name(rival)} is "
+        f"{_ratio(best, rival)} as quick."
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, better_cut, default_chunks, make_plan
 from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble, slot_count
+from gnnpipe_trainer.pipeline.worth import worth_skipping
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.graphs import Graph
 from gnnpipe_trainer.planning.hardware import Hardware
@@ -82,9 +83,14 @@ class Planner:
         cut = self.graph.cut(plan.ways, plan.chunks, plan.stages)
         works = self.stage_works(plan)
         wire = wire_bytes(self.job)
-        stages = [dict(stage_seconds(work, cut, self.hardware, wire)) for work in works]
+        stages = [dict(stage_seconds(work, cut, self.hardware, wire, plan.ranks)) for work in works]
         sizes = self._message_bytes(plan, cut, wire)
         links = [self.hardware.border(stage, plan.ways) for stage in range(plan.stages - 1)]
+        if self.job.spec.parallelism.wire_zeros == "auto":
+            busy = max(float(np.sum(list(stage.values()))) for stage in stages)
+            travels = [2 * sum(size) / link.bytes_per_second for link, size in zip(links, sizes, strict=True)]
+            skips = worth_skipping(max(travels, default=0.0), busy)
+            return self._with_zeros("skip" if skips else "send").forecast(plan)
         messages = [[link.seconds(n) for n in border] for link, border in zip(links, sizes, strict=True)]
         self._charge_messages(stages, sizes, messages)
         overlap = self.hardware.overlap
@@ -92,7 +98,7 @@ class Planner:
             stages,
             messages if overlap else [[0.0] * cut.slots for _ in messages],
             ways=plan.ways,
-            cores=self.hardware.cores,
+            cores=self.hardware.cores.for_slots(cut.slots),
             split_backward=self.job.spec.parallelism.split_backward,
             prepare=[self.hardware.costs.refresh * work.entries_to_sort_out(cut) for work in works],
             end=[self._end_seconds(plan, stage) for stage in range(plan.stages)],
@@ -108,6 +114,12 @@ class Planner:
             epoch,
             self.hardware.memory_bytes,
         )
+
+    def _with_zeros(self, decided: str) -> Planner:
+        """With what `wireZeros: auto` comes to once training has seen its links (pipeline/thrift.py)."""
+        parallelism = self.job.spec.parallelism.model_copy(update={"wire_zeros": decided})
+        spec = self.job.spec.model_copy(update={"parallelism": parallelism})
+        return replace(self, job=self.job.model_copy(update={"spec": spec}))
 
     def plan(self, stages: int, ways: int, slots: int | None = None) -> Plan:
         """The plan of so many stages and ways, cut as training would; `slots` chunks for each way."""

@@ -108,4 +108,5 @@ def _slower_links(hardware: Hardware, factor: float) -> Hardware:
     def slower(link: Link) -> Link:
         return Link(link.bytes_per_second / factor, link.latency_seconds * factor)
 
-    return replace(hardware, near=slower(hardware.near), far=slower(hardware.far))
+    swapping = hardware.swapping and slower(hardware.swapping)
+    return replace(hardware, near=slower(hardware.near), far=slower(hardware.far), swapping=swapping)

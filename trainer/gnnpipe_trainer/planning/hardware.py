@@ -28,7 +28,12 @@ class Costs:
     weight_block: float
     message: float = 0.0  # fixed, for each message that a rank sends or receives
     byte: float = 0.0  # of a core, for each byte that a rank sends or receives; 0 where other chips do it
+    swap_message: float = 0.0  # the same two for rows that ways swap, which both wait for at once
+    swap_byte: float = 0.0
     epoch: float = 0.0  # fixed: optimizer, reporting
+    read: float = (
+        0.0  # a vertex of another chunk times a column, for a slot that sums it, however many edges do
+    )
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Hardware:
         default_factory=dict
     )  # measured: bytes/s of a rank by group size
     border_rate: float | None = None  # measured: bytes/s between two stages
+    swapping: Link | None = None  # measured: what rows that ways of one machine swap see, if not `near`
 
     def border(self, stage: int, ways: int) -> Link:
         """Between the ranks of a stage and their likes in the next: the slowest of these links."""
@@ -76,7 +82,7 @@ class Hardware:
         if ways in self.exchange_rates:
             return Link(self.exchange_rates[ways], self.far.latency_seconds)
         if ways <= self.ranks_per_machine:
-            return self.near
+            return self.swapping or self.near
         # All ranks of a machine talk to other machines at once; what stays inside is quick in comparison.
         outside = (ways - self.ranks_per_machine) / (ways - 1)
         return replace(
@@ -103,6 +109,7 @@ def _gpu(multiply_adds: float, memory_rate: float, launch_seconds: float = 5e-6)
         backward_block=9 * launch_seconds,
         weight_block=2 * launch_seconds,
         message=4 * launch_seconds,
+        swap_message=4 * launch_seconds,
         epoch=1e-3,
     )
 
@@ -149,6 +156,8 @@ CPU = Hardware(
         weight_block=2.0e-5,
         message=1.0e-4,
         byte=6.0e-10,
+        swap_message=1.0e-4,
+        swap_byte=6.0e-10,
         epoch=2.0e-3,
     ),
     memory_bytes=None,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
-from gnnpipe_trainer.staleness.carry import carried
+from gnnpipe_trainer.staleness.carry import Carried, carried
 
-RECEIVES_AHEAD = 4  # as in pipeline/engine.py, which needs torch to be read
+RECEIVES_AHEAD = 4  # as in pipeline/epoch_run.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
 FILE_ITEM_BYTES = 4  # features in the mapped file
 SETUP_BYTES_PER_EDGE = 40  # numpy's temporaries while edges are localised and weighed; malloc keeps them
@@ -128,7 +130,17 @@ class _Rank:
         """Columns of the buffers that gradients are summed from: a whole graph's are used as they come."""
         whole = self.cut.slots == 1 and self.plan.ways == 1
         kept = [b for b in self.blocks if not b.constant and (b.edges == "conv" or not whole)]
+        if self.cut.slots > 1 and self._carried == "average":
+            kept += self._summed
         return sum(block.message_width for block in kept)
+
+    @property
+    def _summed(self) -> list[BlockShape]:
+        return [block for block in self.blocks if block.edges != "conv" and not block.constant]
+
+    @property
+    def _carried(self) -> Carried:
+        return carried(self.job.spec.parallelism, self.shape.bypass, self.cut.stale_edges)
 
     @property
     def _history_copies(self) -> int:
@@ -159,12 +171,15 @@ class _Rank:
             for b in (self.first, last)
             if 0 < b < len(self.shape.blocks)
         ]
-        chunk = float(self.cut.rows[self.way].max())
-        swapped = float((self.cut.sends + self.cut.receives)[self.way].max())  # of a slot; freed after it
+        warms_up = self.job.spec.parallelism.history.warmup_epochs > 0  # then the whole graph is a slot, too
+        of_a_slot = np.sum if warms_up else np.max
+        ahead = 1 if warms_up else RECEIVES_AHEAD
+        chunk = float(of_a_slot(self.cut.rows[self.way]))
+        swapped = float(of_a_slot((self.cut.sends + self.cut.receives)[self.way]))  # freed after it
         swaps = 2 * swapped * max(block.message_width for block in self.blocks)
         widths = [block.widths[0] for block in self.blocks]
         working = chunk * (WORKING_TENSORS * max(widths) + BACKWARD_TENSORS * sum(widths))
-        messages = sum(borders) * chunk * (RECEIVES_AHEAD + 2) + swaps
+        messages = sum(borders) * chunk * (ahead + 2) + swaps
         return messages * wire_bytes(self.job) + working * self.item
 
     def _graph(self) -> float:
@@ -172,11 +187,9 @@ class _Rank:
         matrix = (self.entries + self.own) * (INDEX_BYTES + self.item)
         halves = 2 if self.plan.ways > 1 else 1  # own rows and halo rows also apart
         total = 0.0
-        summed = [block for block in self.blocks if block.edges != "conv" and not block.constant]
-        if summed:
+        if self._summed:
             total += matrix * (1 + halves)
-            kept = carried(self.job.spec.parallelism, self.shape.bypass, self.cut.stale_edges)
-            if self.cut.slots > 1 and kept == "drop":
+            if self.cut.slots > 1 and self._carried == "drop":
                 total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
         # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
         convs = sum(block.edges == "conv" for block in self.blocks)

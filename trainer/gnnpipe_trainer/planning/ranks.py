@@ -1,9 +1,9 @@
 """What a calibration measures, by ranks that are processes of their own, as in training.
 
-They are forks of one process, two for each core. As many ranks as there are cores time all small jobs at once,
-because that is what a pipeline does to a machine. Then one job is timed by one rank and by one for each core, which
-tells how ranks hold each other up. Then two ranks run small pipelines and talk, and two for each of two cores run
-another, which tells what taking turns costs.
+They are forks of one process, two for each core. As many ranks as there are cores time all small jobs at once, each a
+stage of them, because that is what a pipeline does to a machine. In between one rank times some jobs alone, which tells
+how ranks hold each other up. Then two ranks run small pipelines and ways and talk, and two for each of two cores run
+another pipeline, which tells what taking turns costs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import traceback
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -24,15 +22,24 @@ import torch.distributed as dist
 import gnnpipe_trainer.worker  # noqa: F401  what every rank has loaded
 from gnnpipe_trainer.endings import die_with_parent
 from gnnpipe_trainer.peak import peak_resident_bytes
-from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.fitting import Answer, Timings, typical
-from gnnpipe_trainer.planning.runs import CROWDED_RUN, RUNS, TALKING_RUNS, TINY_RUN, read_graphs, turns_run
+from gnnpipe_trainer.planning.runs import (
+    CROWDED_RUN,
+    RUNS,
+    SWAPPING_RUNS,
+    TALKING_RUNS,
+    TINY_RUN,
+    WHOLE_RUNS,
+    Run,
+    read_graphs,
+    turns_run,
+)
 from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.planning.talk import take_turns, talk
 
-ROUNDS = 2  # in turns, so that all jobs see the same paces of the machine
-SINGLE_SLOT_EPOCHS = (
-    3  # the last of which counts: until a heap fits all its tensors, an epoch takes twice as long
+ROUNDS = 3  # in turns, so that all jobs see the same paces of the machine
+WARMING_ROUNDS = (
+    3  # until the heap fits all jobs, each after the other: what grows it takes up to twice as long
 )
 
 
@@ -73,20 +80,11 @@ def _measure(rank: int, cores: int, folder: Path) -> Answer:
     found: Answer = {"baseline": _baseline()} if rank == 0 else {}
     graphs = read_graphs(folder)
     turns = Bench(turns_run(cores), graphs[turns_run(cores)])
-    benches = {}
-    if rank < max(2, cores):
-        benches = {run: Bench(run, graphs[run]) for run in RUNS}
-        for bench in benches.values():
-            _settled_epoch(bench)
-    dist.barrier()
-    if benches:
-        rounds = [[_settled_epoch(benches[run]) for run in RUNS] for _ in range(ROUNDS)]
-        found["together"] = [typical(epochs) for epochs in zip(*rounds, strict=True)]
-    found["busy"] = _crowding(rank, {1, cores}, benches.get(CROWDED_RUN))
-    if rank == 0:
-        found["amounts"] = [benches[run].amounts() for run in RUNS]
-        found["turnsCut"] = _as_lists(turns.counted())
-    found |= talk(rank, [benches[run] for run in TALKING_RUNS] if rank < 2 else [])
+    benches = {run: Bench(run, graphs[run]) for run in RUNS} if rank < max(2, cores) else {}
+    found |= _actions(rank, cores, benches)
+    pairs = [benches[run] for run in TALKING_RUNS] if rank < 2 else []
+    swappers = [Bench(run, graphs[run]) for run in SWAPPING_RUNS] if rank < 2 else []
+    found |= talk(rank, pairs, swappers)
     dist.barrier()
     return found | take_turns(rank, turns)
 
@@ -94,34 +92,50 @@ def _measure(rank: int, cores: int, folder: Path) -> Answer:
 def _baseline() -> int:
     """Memory of a rank that holds next to nothing: a fork has only those pages of torch that it has used."""
     tiny = Bench(TINY_RUN)
-    tiny.epoch()
+    for stage in range(TINY_RUN.stages):
+        tiny.epoch(stage)
     return peak_resident_bytes()
 
 
-def _settled_epoch(bench: Bench) -> Timings:
-    """A single slot keeps all its tensors until its backward, and other jobs have used the heap meanwhile."""
-    for _ in range(SINGLE_SLOT_EPOCHS - 1 if bench.plan.chunks == 1 else 0):
-        bench.epoch()
-    return bench.epoch()
+def _actions(rank: int, cores: int, benches: dict[Run, Bench]) -> Answer:
+    """Every job's actions on one of its stages; and processor time of some, alone and while all cores are busy."""
+    chunked = {run: bench for run, bench in benches.items() if run.chunks > 1}
+    for _ in range(WARMING_ROUNDS):
+        for run, bench in chunked.items():
+            bench.epoch(rank % run.stages)
+    taken: dict[Run, list[Timings]] = {run: [] for run in benches}
+    alone: dict[Run, list[Timings]] = {run: [] for run in (CROWDED_RUN, *WHOLE_RUNS)}
 
+    def time_in_turns(crowded: Run, jobs: dict[Run, Bench]) -> None:
+        dist.barrier()
+        if rank == 0:
+            alone[crowded].append(benches[crowded].epoch(0))
+        dist.barrier()
+        for run, bench in jobs.items():
+            taken[run].append(bench.epoch(rank % run.stages))
 
-def _as_lists(cut: Cut) -> dict[str, list[list[float]]]:
-    return {
-        field.name: getattr(cut, field.name).tolist() for field in fields(cut) if field.name != "estimated"
-    }
-
-
-def _crowding(rank: int, crowds: set[int], bench: Bench | None) -> dict[str, float]:
-    """Processor time of the same work while so many ranks do it, in turns."""
-    taken: dict[int, list[float]] = {crowd: [] for crowd in sorted(crowds) if rank < crowd}
     for _ in range(ROUNDS):
-        for crowd in sorted(crowds):
-            dist.barrier()
-            if bench is not None and rank < crowd:
-                taken[crowd].append(_total(bench.epoch()))
-    dist.barrier()
-    return {str(crowd): statistics.median(times) for crowd, times in taken.items()}
+        time_in_turns(CROWDED_RUN, chunked)
+    for run in WHOLE_RUNS:  # one after the other: each must have the heap as it needs it
+        only = {name: bench for name, bench in benches.items() if name == run}
+        for bench in only.values():
+            for _ in range(bench.first_epochs):
+                bench.epoch(0)
+        for _ in range(ROUNDS):
+            time_in_turns(run, only)
+    found: Answer = {}
+    if benches:
+        found["together"] = [typical(taken[run]) for run in RUNS]
+    if rank == 0:
+        found["busy"] = {
+            name: {"1": _total(alone, runs), str(cores): _total(taken, runs)}
+            for name, runs in (("chunks", [CROWDED_RUN]), ("whole", WHOLE_RUNS))
+        }
+    return found
 
 
-def _total(timings: Timings) -> float:
-    return sum(seconds for stage in timings for seconds in stage.values())
+def _total(epochs: dict[Run, list[Timings]], runs: list[Run]) -> float:
+    """Seconds of a typical epoch of each of these runs."""
+    return sum(
+        seconds for run in runs for actions in typical(epochs[run]).values() for seconds in actions.values()
+    )

@@ -30,6 +30,7 @@ GBIT = 1e9 / 8
 GPUS = 8
 CHUNKS_PER_GPU = 4
 AS_PUBLISHED = ParallelismSpec(
+    wire_zeros="send",
     split_backward=False,
     history=HistorySpec(mode="previous", gradients="last"),  # back along every edge
 )

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from gnnpipe_api.job import GNNPipeJob
@@ -20,16 +19,13 @@ from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.schedule import Work, slot_order
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
-from gnnpipe_trainer.planning.cut import Cut, count_cut
-from gnnpipe_trainer.planning.fitting import Amounts, Timings
-from gnnpipe_trainer.planning.forecast import UPDATE_PASSES
+from gnnpipe_trainer.planning.amounts import REFRESH, STEP
+from gnnpipe_trainer.planning.fitting import Timings
 from gnnpipe_trainer.planning.runs import Run, cut_graph
-from gnnpipe_trainer.planning.shape import built_in_shape
-from gnnpipe_trainer.planning.work import StageWork
 from gnnpipe_trainer.staleness.figures import StalenessProbe
 from gnnpipe_trainer.train import make_optimizer
 
-REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I and W
+SETTLING_EPOCHS = 4  # of a single slot, the first ones of which take up to four times as long
 
 
 class Bench:
@@ -40,50 +36,31 @@ class Bench:
         self.plan = make_plan(self.job)
         self._graph = graph
         self._epochs = 0
+        self._stages: dict[int, tuple[Engine, StalenessProbe, torch.optim.Optimizer]] = {}
+
+    @property
+    def first_epochs(self) -> int:
+        """How many are slower than those to come: a single slot's heap must fit all its tensors at once."""
+        return SETTLING_EPOCHS if self.plan.stages == 1 else 1
 
     @cached_property
     def graph(self) -> ChunkedGraph:
         return self._graph or cut_graph(self.job)
 
-    def counted(self) -> Cut:
-        graph, plan = self.graph, self.plan
-        chunk_of = np.repeat(np.arange(graph.num_chunks), np.diff(graph.bounds))
-        targets = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
-        return count_cut(graph.indices.astype(np.int64), targets, chunk_of, plan.ways, plan.chunks)
-
-    def amounts(self) -> Amounts:
-        """By stage and action: units of work of all slots."""
-        plan, counted = self.plan, self.counted()
-        shape = built_in_shape(self.job.spec.model, self.graph.num_features, self.graph.num_classes)
-        found = []
-        for stage, layers in enumerate(plan.layers_per_stage):
-            first = plan.first_layer(stage)
-            work = StageWork(shape, first, layers, self.job.spec.parallelism)
-            actions = {
-                str(kind): {unit: float(amount.sum()) for unit, amount in amounts.items()}
-                for kind, amounts in work.amounts(counted).items()
-            }
-            actions[REFRESH] = {"refresh": work.entries_to_sort_out(counted)}
-            actions[STEP] = {"epoch": 1.0, "row": float(UPDATE_PASSES * shape.parameters(first, layers))}
-            found.append(actions)
-        return found
-
-    def epoch(self) -> Timings:
-        """One epoch of every stage, all slots together; the first one of all is slower, for it warms up."""
+    def epoch(self, stage: int) -> Timings:
+        """One epoch of one stage, all slots together."""
         self._epochs += 1
-        return [_time_epoch(*stage, self._epochs) for stage in self._stages]
+        if stage not in self._stages:
+            self._stages[stage] = self._make(stage)
+        return {str(stage): _time_epoch(*self._stages[stage], self._epochs)}
 
-    @cached_property
-    def _stages(self) -> list[tuple[Engine, StalenessProbe, torch.optim.Optimizer]]:
+    def _make(self, stage: int) -> tuple[Engine, StalenessProbe, torch.optim.Optimizer]:
         nobody = Groups(*[cast(Any, None)] * 4)  # nothing is sent
-        stages = []
-        for stage in range(self.plan.stages):
-            model = build_model(self.job.spec.model, self.graph.num_features, self.graph.num_classes)
-            topology = Topology(self.plan.stages, self.plan.ways, stage * self.plan.ways)
-            engine = Engine(self.job, self.plan, self.graph, model, topology, nobody, torch.device("cpu"))
-            optimizer = make_optimizer(self.job.spec.training, engine.parameters)
-            stages.append((engine, StalenessProbe(engine), optimizer))
-        return stages
+        model = build_model(self.job.spec.model, self.graph.num_features, self.graph.num_classes)
+        topology = Topology(self.plan.stages, self.plan.ways, stage * self.plan.ways)
+        engine = Engine(self.job, self.plan, self.graph, model, topology, nobody, torch.device("cpu"))
+        optimizer = make_optimizer(self.job.spec.training, engine.parameters)
+        return engine, StalenessProbe(engine), optimizer
 
 
 class _Stopwatch:
@@ -122,7 +99,7 @@ def _time_epoch(
     outputs: dict[int | None, tuple[torch.Tensor, ...]] = {}
     for slot in slots:
         rows = engine.shard.inward.rows_of(slot)
-        received = tuple(torch.randn(rows.stop - rows.start, width) for width in engine._border_widths_in)
+        received = tuple(torch.randn(rows.stop - rows.start, width) for width in engine.widths_in)
         outputs[slot] = watch.time(Work.FORWARD, partial(engine.stage.forward, slot, received))
     for slot in reversed(slots):
         gradients = tuple(torch.ones_like(tensor) for tensor in outputs.pop(slot))

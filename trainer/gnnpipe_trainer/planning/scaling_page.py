@@ -148,7 +148,12 @@ def _planner(layers: int, graph: SizedGraph) -> Planner:
         "spec": {
             "graph": {"source": "synthetic"},
             "model": {"kind": "gcnii", "layers": layers, "hidden": HIDDEN},
-            "parallelism": {"wire": "bf16", "recompute": True, "history": {"mode": "shift"}},
+            "parallelism": {
+                "wire": "bf16",
+                "wireZeros": "send",
+                "recompute": True,
+                "history": {"mode": "shift"},
+            },
         },
     }
     job = parse_job(manifest)

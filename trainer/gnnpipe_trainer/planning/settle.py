@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from gnnpipe_api.job import GNNPipeJob
-from gnnpipe_trainer.planning.choose import best_plan
+from gnnpipe_api.plan import Plan, with_numbers
+from gnnpipe_trainer.planning.choose import choose_for_auto
 from gnnpipe_trainer.planning.main import make_planner
 
 
-def settle(job: GNNPipeJob, manifest_folder: Path, ranks: int | None = None) -> GNNPipeJob:
-    """The same job with a number in place of every auto; a job without auto comes back as it is.
+@dataclass(frozen=True)
+class Settled:
+    """A job with a number in place of every auto."""
 
-    Called once, before ranks start: everything after it sees numbers only. The operator, which has no graph, uses
-    the rule of gnnpipe_api.plan.resolve_auto and puts its numbers into the pods in the same way.
-    """
+    job: GNNPipeJob
+    plan: Plan
+    reason: str
+
+
+def settle(job: GNNPipeJob, manifest_folder: Path, most_ranks: int) -> Settled:
+    """Called once for a job that says auto, before ranks start: everything after it sees numbers only."""
     asked = job.spec.parallelism
-    if "auto" not in (asked.stages, asked.ways, asked.chunks):
-        return job
-    plan = best_plan(make_planner(job, manifest_folder), ranks or ranks_here())
-    numbers = {"stages": plan.stages, "ways": plan.ways, "chunks": plan.chunks}
-    spec = job.spec.model_copy(update={"parallelism": asked.model_copy(update=numbers)})
-    return job.model_copy(update={"spec": spec})
+    planner = make_planner(job, manifest_folder)
+    choice = choose_for_auto(planner, max(most_ranks, asked.fixed_ranks))
+    plan = choice.best.plan
+    return Settled(with_numbers(job, plan.stages, plan.ways, plan.chunks), plan, choice.reason)
 
 
-def ranks_here() -> int:
-    """GPUs of this machine, or cores where it has none."""
+def ranks_here(job: GNNPipeJob) -> int:
+    """How many ranks auto may take on this machine: its GPUs, or its cores where it has none."""
     import torch
 
-    return torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    here = torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    return min(here, job.spec.parallelism.max_ranks or here)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from gnnpipe_trainer.pipeline.schedule import Action, Move, Work, epoch_schedule
@@ -23,6 +23,10 @@ class Cores:
     turns: float = (
         1.0  # and beyond its share of the cores when ranks take turns: waits for slices, cold caches
     )
+    whole: float = 1.0  # crowding where the whole graph is one slot, which no cache holds
+
+    def for_slots(self, slots: int) -> Cores:
+        return replace(self, crowding=self.whole) if slots == 1 else self
 
     def rate(self, busy: int) -> float:
         """1: as quick as alone."""

@@ -1,4 +1,4 @@
-"""What messages cost: small real pipelines between two ranks, and a ping-pong over the same channels.
+"""What messages cost: small real pipelines and ways of two ranks, and a ping-pong over a pipeline's channels.
 
 And what ranks lose by taking turns: a real pipeline with two ranks for each of its cores.
 """
@@ -8,39 +8,40 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.pipeline.engine import Engine, _Run
-from gnnpipe_trainer.pipeline.freshness import Freshness
-from gnnpipe_trainer.pipeline.schedule import slot_order
+from gnnpipe_trainer.pipeline.engine import Engine
+from gnnpipe_trainer.pipeline.gather import WeightedSum
+from gnnpipe_trainer.pipeline.schedule import Move
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.pipeline.wire import PIPELINE, Channel, Groups, Traffic
+from gnnpipe_trainer.pipeline.wire import GRAPH, PIPELINE, Channel, Groups, Traffic, Ways
 from gnnpipe_trainer.planning.samples import Bench
+from gnnpipe_trainer.timeline import WAIT
 from gnnpipe_trainer.train import make_optimizer
 
-EPOCHS = 3  # of a pipeline, after one that warms up
+EPOCHS = 6  # of a small job, after those that warm up
 TURN_EPOCHS = 4
 SMALL, LARGE = 64, 250_000  # numbers in a ping-pong's message; a chunk's activations are about a megabyte
 BALLS = 20
+NOBODY = cast(Any, None)  # where a group is not needed: nothing to agree on
 
 
-def talk(rank: int, benches: list[Bench]) -> dict[str, Any]:
+def talk(rank: int, pipelines: list[Bench], ways: list[Bench]) -> dict[str, Any]:
     """Measured by ranks 0 and 1; every rank calls it, because all make the groups."""
     groups = [dist.new_group([0, 1]) for _ in range(2)]
     if rank > 1:
         return {}
-    return {"pipelines": [_pipeline(rank, bench, groups) for bench in benches], "link": _link(rank, groups)}
-
-
-def _pipeline(rank: int, bench: Bench, groups: list[dist.ProcessGroup]) -> dict[str, float]:
-    """An epoch's messages at this rank's end, and the processor time that they took, by all its threads."""
-    engine = _engine(rank, bench, groups)
-    found = [_epoch(engine, epoch) for epoch in range(1 + EPOCHS)][1:]
-    return {name: statistics.median(epoch[name] for epoch in found) for name in found[0]}
+    return {
+        "pipelines": [_messages(_pipeline(rank, bench, groups), bench) for bench in pipelines],
+        "swaps": [_messages(_one_way(rank, bench, groups[0]), bench) for bench in ways],
+        "link": _link(rank, groups),
+    }
 
 
 def take_turns(rank: int, bench: Bench) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def take_turns(rank: int, bench: Bench) -> dict[str, Any]:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[: ranks // 2])
     try:
-        engine = _engine(rank, bench, groups)
+        engine = _pipeline(rank, bench, groups)
         optimizer = make_optimizer(bench.job.spec.training, engine.parameters)
         begin = 0.0
         for epoch in range(1 + TURN_EPOCHS):
@@ -68,42 +69,97 @@ def take_turns(rank: int, bench: Bench) -> dict[str, Any]:
         os.sched_setaffinity(0, allowed)
 
 
-def _engine(rank: int, bench: Bench, groups: list[dist.ProcessGroup]) -> Engine:
-    none = cast(Any, None)  # one way, nothing to agree on
+def _pipeline(rank: int, bench: Bench, groups: list[dist.ProcessGroup]) -> Engine:
+    return _engine(rank, bench, Groups(groups[0], groups[1], NOBODY, NOBODY))
+
+
+def _one_way(rank: int, bench: Bench, group: dist.ProcessGroup) -> Engine:
+    return _engine(rank, bench, Groups(NOBODY, NOBODY, group, NOBODY))
+
+
+def _engine(rank: int, bench: Bench, groups: Groups) -> Engine:
     model = build_model(bench.job.spec.model, bench.graph.num_features, bench.graph.num_classes)
-    return Engine(
-        bench.job,
-        bench.plan,
-        bench.graph,
-        model,
-        Topology(bench.plan.stages, 1, rank),
-        Groups(groups[0], groups[1], none, none),
-        torch.device("cpu"),
-    )
+    topology = Topology(bench.plan.stages, bench.plan.ways, rank)
+    return Engine(bench.job, bench.plan, bench.graph, model, topology, groups, torch.device("cpu"))
 
 
-def _epoch(engine: Engine, epoch: int) -> dict[str, float]:
-    """As Engine.train_epoch, with a stopwatch: what is not spent inside an action is spent on messages."""
-    order = slot_order(engine.slots, engine.job.spec.training.seed, epoch, shuffle=True)
-    process, thread, moving = time.process_time(), time.thread_time(), 0.0
-    freshness = Freshness(engine.shard, order)
-    engine.stage.start_epoch(epoch, freshness)
-    freshness.prepare(engine.edge_kinds)  # else it would be done while a message is awaited
-    run = _Run(engine, order, freshness)
-    for action in engine.schedule:
+class _Watch:
+    """Messages at this rank's end, and the processor time that this thread spends on them.
+
+    As a recorder it is told when each action of the schedule is over; watched ways tell of their swaps.
+    """
+
+    def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        self.messages, self.seconds = 0, 0.0
+        self.travel_seconds = 0.0  # of swaps: what this thread computed meanwhile, and then waited
+        self._last = time.thread_time()
+
+    def span(self, name: str, start: float, end: float) -> None:
+        if name.startswith(WAIT):
+            return  # a part of the action that is told next
+        now = time.thread_time()
+        if name.startswith(tuple(Move)):
+            self.count(1, now - self._last)
+        self._last = now
+
+    def count(self, messages: int, seconds: float) -> None:
+        self.messages += messages
+        self.seconds += seconds
+
+
+class _WatchedWays(Ways):
+    def __init__(self, engine: Engine, watch: _Watch) -> None:
+        super().__init__(engine.topology, engine.groups.ways, engine.traffic, engine.wire)
+        self.watch = watch
+
+    def swap(
+        self, outgoing: list[tuple[int, Tensor]], incoming: list[tuple[int, Tensor]]
+    ) -> Callable[[], None]:
         start = time.thread_time()
-        run.do(action)
-        if action.move is not None:
-            moving += time.thread_time() - start
-    for channel in engine._channels.values():
-        channel.flush()
-    engine.stage.end_epoch()
+        wait = super().swap(outgoing, incoming)
+        ordered = time.thread_time()
+        self.watch.count(len(outgoing) + len(incoming), ordered - start)
+
+        def watched() -> None:
+            start, clock = time.thread_time(), time.perf_counter()
+            wait()
+            self.watch.count(0, time.thread_time() - start)
+            # Own rows were summed meanwhile. Not by the clock: other threads that took the core are counted already.
+            self.watch.travel_seconds += start - ordered + time.perf_counter() - clock
+
+        return watched
+
+
+def _messages(engine: Engine, bench: Bench) -> dict[str, float]:
+    """An epoch's messages at this rank's end, and the processor time that they took, by all its threads."""
+    watch = engine.traffic.recorder = _Watch()
+    for gather in engine.stage.gathers:
+        if isinstance(gather, WeightedSum) and engine.topology.ways > 1:
+            gather.ways = _WatchedWays(engine, watch)
+    optimizer = make_optimizer(bench.job.spec.training, engine.parameters)
+    found = []
+    for epoch in range(bench.first_epochs + EPOCHS):
+        found.append(_epoch(engine, watch, epoch))
+        optimizer.step()
+        optimizer.zero_grad()
+    found = found[bench.first_epochs :]
+    return {name: statistics.median(epoch[name] for epoch in found) for name in found[0]}
+
+
+def _epoch(engine: Engine, watch: _Watch, epoch: int) -> dict[str, float]:
+    """What other threads do is done for messages."""
+    process, thread = time.process_time(), time.thread_time()
+    traffic = engine.train_epoch(epoch).traffic
     other_threads = time.process_time() - process - (time.thread_time() - thread)
-    traffic = engine.traffic.take()
+    moved = [counted[kind] for counted in (traffic.sent, traffic.received) for kind in (PIPELINE, GRAPH)]
     return {
-        "messages": float(sum(action.move is not None for action in engine.schedule)),
-        "bytes": float(traffic.sent[PIPELINE] + traffic.received[PIPELINE]),
-        "cores": moving + other_threads,
+        "messages": watch.messages,
+        "bytes": sum(moved),
+        "cores": watch.seconds + other_threads,
+        "travel": watch.travel_seconds,
     }
 
 

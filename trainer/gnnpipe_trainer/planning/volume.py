@@ -45,7 +45,7 @@ def crossing_share(job: GNNPipeJob) -> float:
     ReLU leaves about half of them, dropout after it its share of those. Forward, each number has a bit as well.
     """
     parallelism, model = job.spec.parallelism, job.spec.model
-    if parallelism.wire_zeros == "send" or not model.is_built_in or model.kind == "resgcn":
+    if parallelism.wire_zeros != "skip" or not model.is_built_in or model.kind == "resgcn":
         return 1.0
     left = (
         RELU_LEAVES if model.kind == "gcnii" else RELU_LEAVES * (1 - model.dropout)

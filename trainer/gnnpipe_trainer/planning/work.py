@@ -23,6 +23,7 @@ PUSH_PASSES = {"ema": 2, "frozen": 2, "previous": 1, "shift": 3}
 SUM_PASSES = 1
 
 CALL = 0.25  # of a block's fixed cost, for each element-wise operation
+SWAP_CALLS = 12  # operations that a block calls for a swap, and to sum what came apart from own rows
 SORT_HALVES = 2.0  # with several ways what is fresh is also sorted into own and halo columns
 
 
@@ -71,7 +72,7 @@ class StageWork:
     def entries_to_sort_out(self, cut: Cut) -> float:
         """Edges of the fullest way that each epoch tells fresh from stale, once for all blocks and slots."""
         summed = any(block.edges != "conv" and not block.constant for block in self.blocks)
-        if cut.slots == 1 or not summed or self._carried(cut) == "last":
+        if cut.slots == 1 or not summed or self._carried(cut) != "drop":
             return 0.0
         halves = SORT_HALVES if cut.ways > 1 else 1.0
         return float(cut.out_entries.sum(axis=1).max()) * halves
@@ -93,6 +94,7 @@ class StageWork:
                 amounts["push"] += cut.rows * push * width
                 amounts["row"] += cut.rows * SUM_PASSES * width
                 amounts[_unit(block)] += _entries(block, cut) * width
+                amounts["read"] += cut.chunk_halo * width
         for end in self.ends:
             amounts["multiply"] += cut.rows * end.multiplies
             amounts["dense"] += cut.rows * _dense_columns(end.multiplies)
@@ -120,6 +122,7 @@ class StageWork:
                 if block.edges == "conv":
                     entries = _entries(block, cut)
                 amounts[_unit(block)] += entries * block.message_width
+                amounts["read"] += cut.chunk_halo * block.message_width
         for end in self.ends:
             multiplies = 0 if end is self.shape.encoder else end.multiplies
             amounts["multiply"] += cut.rows * multiplies
@@ -136,6 +139,26 @@ class StageWork:
         amounts["weight_block"] += self._steps
         return amounts
 
+    def swap_amounts(self, cut: Cut) -> dict[Work, Amounts]:
+        """What ways compute besides, to sum own rows while those of others travel: not what the messages cost.
+
+        Rows that others read are picked out, and what comes from others is summed apart and then added. Who reads
+        other ways is read by them where edges go both ways. A single slot's own rows are copied next to the halo's.
+        """
+        push = PUSH_PASSES[self.parallelism.history.mode]
+        width = sum(block.message_width for block in self.blocks if not block.constant)
+        calls = CALL * SWAP_CALLS * sum(not block.constant for block in self.blocks)
+        forward, backward = _none(cut), _none(cut)
+        for amounts, sends in ((forward, cut.sends), (backward, cut.out_sends)):
+            amounts["row"] += (sends + 2 * np.minimum(sends, cut.rows)) * width
+            if cut.slots == 1:
+                amounts["push"] += cut.rows * width
+        if cut.slots > 1:
+            forward["push"] += cut.receives * push * width
+        forward["forward_block"] += calls
+        backward["backward_block"] += calls
+        return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward}
+
 
 def seconds(amounts: Amounts, costs: Costs) -> Counts:
     """[ways, slots]"""
@@ -143,10 +166,16 @@ def seconds(amounts: Amounts, costs: Costs) -> Counts:
     return np.asarray(sum(parts))
 
 
-def stage_seconds(stage: StageWork, cut: Cut, hardware: Hardware, wire_bytes: int) -> dict[Work, list[float]]:
+def stage_seconds(
+    stage: StageWork, cut: Cut, hardware: Hardware, wire_bytes: int, ranks: int
+) -> dict[Work, list[float]]:
     """Seconds of each action at each position; the ways of a stage wait for each other, so the slowest counts."""
+    # Others compute while a rank waits: on shared cores a wait takes no longer than elsewhere.
+    waiting = hardware.cores.for_slots(cut.slots).rate(ranks)
+    besides = stage.swap_amounts(cut) if cut.ways > 1 and hardware.overlap else {}
     slowest = {
-        work: seconds(amounts, hardware.costs).max(axis=0) for work, amounts in stage.amounts(cut).items()
+        work: seconds(_joined(amounts, besides.get(work, _none(cut))), hardware.costs).max(axis=0)
+        for work, amounts in stage.amounts(cut).items()
     }
     if cut.ways > 1:
         for work, sends, receives in (
@@ -154,29 +183,32 @@ def stage_seconds(stage: StageWork, cut: Cut, hardware: Hardware, wire_bytes: in
             (Work.INPUT_GRADIENT, cut.out_sends, cut.out_receives),
         ):
             rows = np.maximum(sends, receives).max(axis=0)
-            slowest[work] = slowest[work] + _swap_seconds(stage, cut, rows, hardware, wire_bytes)
+            handling, waits = _swap_seconds(stage, cut, rows, hardware, wire_bytes)
+            slowest[work] = slowest[work] + handling + waits * waiting
     return {work: list(map(float, values)) for work, values in slowest.items()}
 
 
-def _swap_seconds(stage: StageWork, cut: Cut, rows: Counts, hardware: Hardware, wire_bytes: int) -> Counts:
-    """[slots] what is seen of the swaps of one pass: own rows are summed while halo rows travel."""
+def _swap_seconds(
+    stage: StageWork, cut: Cut, rows: Counts, hardware: Hardware, wire_bytes: int
+) -> tuple[Counts, Counts]:
+    """[slots] what a core does for the swaps of one pass, and waits: own rows are summed while halo rows travel."""
     link: Link = hardware.exchange(cut.ways)
-    total = np.zeros(cut.slots)
+    handling, waits = np.zeros(cut.slots), np.zeros(cut.slots)
     own_entries = (cut.entries - cut.receives).clip(min=0).max(axis=0)
     for block in stage.blocks:
         if block.constant:
             continue
         size = rows * block.message_width * wire_bytes
-        handling = 2 * ((cut.ways - 1) * hardware.costs.message + size * hardware.costs.byte)
+        handling += 2 * ((cut.ways - 1) * hardware.costs.swap_message + size * hardware.costs.swap_byte)
         swap = link.latency_seconds + size / link.bytes_per_second
         if hardware.overlap and block.edges != "conv":
             swap = swap - own_entries * block.message_width * hardware.costs.edge
-        total += handling + np.maximum(swap - size * hardware.costs.byte, 0)
-    return total
+        waits += np.maximum(swap, 0)
+    return handling, waits
 
 
 def _none(cut: Cut) -> Amounts:
-    units = ("multiply", "dense", "edge", "conv", "row", "push", "random")
+    units = ("multiply", "dense", "edge", "conv", "row", "push", "read", "random")
     blocks = ("forward_block", "backward_block", "weight_block")
     return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
 
