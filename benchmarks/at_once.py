@@ -80,7 +80,7 @@ class SumAtOnce(WeightedSum):
     """The weighted sum of all slots together."""
 
     freshness: EpochEdges
-    last: Tensor | None = None  # the sums' gradient in the epoch before
+    last: Tensor | None = None  # the sums' gradient in the epoch before, or its average over the epochs
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         fresh, stale = self.freshness.forward_matrices(self.kind)
@@ -115,8 +115,15 @@ class SumAtOnce(WeightedSum):
         if self.history.keeps_gradients:
             if self.last is not None:
                 total += self.freshness.cut_matrix(self.kind).times(self.last, rows)
-            self.last = gradient.contiguous()
+            self.last = self._kept(gradient.contiguous())
         return total
+
+    def _kept(self, gradient: Tensor) -> Tensor:
+        """What the next epoch is to take for this one's."""
+        if not self.history.averages_gradients:
+            return gradient
+        before = torch.zeros_like(gradient) if self.last is None else self.last
+        return before.lerp(gradient, 1.0 - self.history.spec.decay)
 
 
 @dataclass
@@ -165,8 +172,10 @@ class AtOnce:
             self.engine.exact_pass(fill_history=True)
 
     def edges(self, epoch: int) -> EpochEdges:
-        """Chunks of different ways that share a slot share a position."""
+        """Chunks of different ways that share a slot share a position; while training warms up, all chunks do."""
         parallelism, chunks = self.job.spec.parallelism, self.plan.chunks
+        if epoch < parallelism.history.warmup_epochs:
+            return EpochEdges(self.engine.shard, torch.zeros(chunks, dtype=torch.int64), 1.0)
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
         positions = torch.empty(self.slots, dtype=torch.int64)
         positions[torch.tensor(order)] = torch.arange(self.slots)

@@ -101,10 +101,26 @@ def test_the_page_compares_seed_by_seed(tmp_path: Path) -> None:
     text = page.read_text()
     (row,) = [row for row in text.splitlines() if row.startswith("| gcn-4 |")]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[2:4] == ["79.0 ± 1.4 (2)", "-2.0"]
+    assert cells[2:4] == ["79.0 ± 1.4 (2)", "-2.0 ± 0.0"]
     assert cells[6] == "2 / 3 (1 of 2)"  # Cora is looked at each epoch
-    assert cells[7:] == ["**no**", "**no**"]
+    assert cells[7:] == ["**no**", "**no** (1.50)"]  # of the one seed that got there
     assert "| cora/gcn-4/pipeline/0 | 79.0 | 78.0 | 79.0 ± 1.4 (2) |" in text
     assert text.startswith("before")
     assert text.endswith("after\n")
     assert (tmp_path / "images" / "accuracy.png").exists()
+
+
+def test_the_page_says_how_sure_it_is_that_a_pipeline_is_later(tmp_path: Path) -> None:
+    early, late = [0.8], [0.1, 0.1, 0.8]
+    lines = [
+        *(line("exact", seed, 0.8, late) for seed in range(4)),
+        *(line("pipeline", seed, 0.8, late) for seed in range(2)),
+        *(line("pipeline", seed, 0.8, early) for seed in range(2, 4)),
+        *(line("warm-20", seed, 0.9, early) for seed in range(2)),
+    ]
+    page = tmp_path / "accuracy.md"
+    write_page(lines, [], page)
+    (row,) = [row for row in page.read_text().splitlines() if row.startswith("| gcn-4 |")]
+    assert row.endswith("| 3 / 2 | yes | yes (0.67 ± 0.19) |")  # 3, 3, 1 and 1 epochs where exact takes 3
+    more = "| cora | gcn-4 | warm-20 | 90.0 ± 0.0 (2) | +10.0 ± 0.0 | 3 / 1 | yes (0.33 ± 0.00) |"
+    assert more in page.read_text()

@@ -55,6 +55,9 @@ def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) 
         ("resgcn", 1, {"mode": "frozen", "refreshEvery": 2, "warmup": "zeros"}, {"freshGradientFactor": 2.0}),
         ("sage", 1, {"mode": "shift"}, {"shuffleChunks": False}),
         ("sage", 2, {"mode": "previous"}, {}),
+        ("gcn", 2, {"mode": "ema", "gradients": "average", "decay": 0.6}, {}),
+        ("gcnii", 1, {"mode": "ema", "gradients": "last", "warmupEpochs": 2}, {}),
+        ("gcn", 2, {"mode": "ema", "warmupEpochs": 1}, {"freshGradientFactor": 2.0}),
     ],
 )
 def test_gradients_are_those_of_the_stages(

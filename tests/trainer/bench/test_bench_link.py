@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gnnpipe_api.load import load_job
 from gnnpipe_trainer.bench import link
 from gnnpipe_trainer.bench.link import NoLink, bits_per_second, emulated_link, why_no_link
+from gnnpipe_trainer.bench.measure import measure
+from gnnpipe_trainer.bench.modes import Mode
 
 needs_link = pytest.mark.skipif(why_no_link() is not None, reason=str(why_no_link()))
 
@@ -84,6 +87,15 @@ def test_what_a_killed_benchmark_left_is_removed_by_the_next_one() -> None:
     subprocess.run(["ip", "netns", "add", left], check=True)
     with emulated_link("1gbit"):
         assert not Path("/run/netns", left).exists()
+
+
+@needs_link
+def test_over_a_slow_link_a_job_leaves_out_its_zeros_by_itself(manifest: Path, tmp_path: Path) -> None:
+    """`wireZeros: auto`: two machines, real messages; 0.8 MB per epoch would travel for a third of a second."""
+    wide = load_job(manifest, ["spec.model.hidden=256"])
+    pipeline = Mode("pipeline", parallelism={"stages": 2, "ways": 1, "chunks": 4}, rate="20mbit")
+    figures = measure(pipeline, wide, 5, tmp_path, tmp_path / "out")
+    assert figures.sent_bytes["pipeline"] < 0.8 * 2 * 4 * 400 * 256
 
 
 def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

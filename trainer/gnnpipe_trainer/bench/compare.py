@@ -19,6 +19,7 @@ from gnnpipe_trainer.bench.measure import RunFailed, measure
 from gnnpipe_trainer.bench.modes import ONE_RANK, SLOW_EPOCHS, Mode
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.pipeline.schedule import ideal_bubble, slot_count
+from gnnpipe_trainer.pipeline.wire import PIPELINE
 from gnnpipe_trainer.report import WARMUP_EPOCHS
 
 FORMAT = 1
@@ -105,7 +106,7 @@ def row_of(mode: Mode, comparison: Comparison, runs: list[Figures]) -> dict[str,
         graph = chunked_graph(job.spec.graph, plan.ways, plan.chunks, comparison.manifest_folder)
         row["bytesPerEpoch"] = runs[-1].sent_bytes
         row["formulaBytes"] = formula_bytes(job, plan, graph)
-        row["zerosSkipped"] = job.spec.parallelism.wire_zeros == "skip"
+        row["zerosSkipped"] = row["bytesPerEpoch"][PIPELINE] < row["formulaBytes"][PIPELINE]
         row["waiting"] = round(statistics.median(i for run in runs for i in warm(run.idle)), 4)
         row["idealBubble"] = round(
             ideal_bubble(plan.stages, slot_count(plan.stages, plan.ways, plan.chunks)), 4

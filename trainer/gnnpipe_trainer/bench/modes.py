@@ -18,7 +18,7 @@ BARE = "bare loop of the same kernels"
 ONE_RANK = "1 rank, 1 chunk"
 BY_TURNS = "engine by turns with the bare loop"
 TWO_AT_ONCE = "two separate jobs of one rank, at once"
-SKIPPED, UNSPLIT = "zeros skipped", "W not split"
+SKIPPED, SENT, UNSPLIT = "zeros skipped", "every number sent", "W not split"
 SLOW_EPOCHS = 7  # of a mode that is measured in one round only: 2 to warm up, 5 for a median
 
 
@@ -59,10 +59,11 @@ class Mode:
 def modes_for(job: GNNPipeJob, ranks: int, rates: list[str], with_dgl: bool) -> list[Mode]:
     """Everything that can train this job, in the order of the table."""
     single = single_process_modes(job, with_dgl)
-    parallel = pipeline_modes(ranks)
+    every = pipeline_modes(ranks)
     if not job.spec.model.is_built_in or job.spec.model.kind == "resgcn":
-        parallel = [mode for mode in parallel if SKIPPED not in mode.name]
-    crossing = [mode for mode in parallel if UNSPLIT not in mode.name]
+        every = [mode for mode in every if SKIPPED not in mode.name and SENT not in mode.name]
+    parallel = [mode for mode in every if SENT not in mode.name]  # as the default on a quick link
+    crossing = [mode for mode in every if UNSPLIT not in mode.name and SKIPPED not in mode.name]
     linked = [_linked(mode, rate) for rate in rates for mode in crossing]
     if ranks == 4:
         hybrid = hybrid_mode()
@@ -101,7 +102,7 @@ def single_process_modes(job: GNNPipeJob, with_dgl: bool) -> list[Mode]:
 
 
 def pipeline_modes(ranks: int) -> list[Mode]:
-    """The pipeline with and without its W split and with zeros skipped, and graph parallelism, over as many ranks."""
+    """The pipeline and its variants, and graph parallelism, over as many ranks."""
     if ranks == 1:
         return []
     pipeline = {"stages": ranks, "ways": 1, "chunks": max(CHUNKS, 4 * ranks), "split_backward": True}
@@ -109,6 +110,7 @@ def pipeline_modes(ranks: int) -> list[Mode]:
         Mode(f"pipeline, {ranks} stages", parallelism=pipeline),
         Mode(f"pipeline, {ranks} stages, {UNSPLIT}", parallelism={**pipeline, "split_backward": False}),
         Mode(f"pipeline, {ranks} stages, {SKIPPED}", parallelism={**pipeline, "wire_zeros": "skip"}),
+        Mode(f"pipeline, {ranks} stages, {SENT}", parallelism={**pipeline, "wire_zeros": "send"}),
         Mode(f"graph, {ranks} ways", parallelism={"stages": 1, "ways": ranks, "chunks": ranks}),
     ]
 
