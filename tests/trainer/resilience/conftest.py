@@ -43,7 +43,7 @@ def start_ranks(
 @pytest.fixture(scope="session")
 def peace(forked: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """A job and the folder of its run that nobody interrupted."""
-    job = manifest(epochs=90)  # ten hits on a quick machine take more than 30
+    job = manifest(epochs=40)
 
     def train(folder: Path) -> None:
         attempt = Attempt(job, folder / "out", folder / "scratch").start(forked)
