@@ -179,18 +179,19 @@ def test_without_bias_leaves_the_bias_out_of_value_and_gradient() -> None:
 
 
 @pytest.mark.parametrize("put_off", [False, True])
-def test_a_blended_layer_is_the_blend_of_input_and_output(put_off: bool) -> None:
+def test_a_blended_layer_is_relu_of_the_blend_of_input_and_output(put_off: bool) -> None:
     torch.manual_seed(0)
     layer = Linear(5, 5, bias=False).double()
     x = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
-    expected = torch.autograd.grad(torch.lerp(x, layer(x), 0.3).square().sum(), [x, layer.weight])
+    blend = torch.lerp(x, layer(x), 0.3).relu()
+    expected = torch.autograd.grad(blend.square().sum(), [x, layer.weight])
     queue = WeightGradientQueue()
     with defer_weight_gradients(queue) if put_off else nullcontext():
-        blended = layer.blended(x, 0.3)
+        blended = layer.blended_relu(x, 0.3)
         torch.autograd.backward(blended.square().sum())
     assert len(queue) == (1 if put_off else 0)
     queue.run()
-    torch.testing.assert_close(blended, torch.lerp(x, layer(x), 0.3))
+    torch.testing.assert_close(blended, blend)
     torch.testing.assert_close((x.grad, layer.weight.grad), expected)
 
 

@@ -19,6 +19,7 @@ from gnnpipe_trainer.bench.epochs import Figures, Step, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.models.dense import product, weight_gradient
 from gnnpipe_trainer.models.gcn import GCNBlock
 from gnnpipe_trainer.models.sage import SAGEBlock
 from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
@@ -41,13 +42,15 @@ class Layer:
         self.inputs = inputs
         weight, bias = self.neighbours.weight, self.neighbours.bias
         if self.multiply_first:
-            outputs = _times(self.matrix, F.linear(inputs, weight)) + bias
+            outputs = _times(self.matrix, product(inputs, weight)) + bias
         else:
             self.sums = _times(self.matrix, inputs) if constant_sums is None else constant_sums
-            outputs = F.linear(self.sums, weight, bias)
+            outputs = product(self.sums, weight, bias, relu=self.root is None and not self.last)
         if self.root is not None:
-            outputs += F.linear(inputs, self.root.weight)
-        self.outputs = outputs if self.last else outputs.relu_()
+            outputs += product(inputs, self.root.weight)
+        if not self.last and (self.root is not None or self.multiply_first):
+            outputs.relu_()
+        self.outputs = outputs
         return self.outputs
 
     def backward(self, gradient: Tensor, first: bool) -> Tensor:
@@ -57,18 +60,18 @@ class Layer:
         weight = self.neighbours.weight
         self.neighbours.bias.grad = gradient.sum(0)
         if self.root is not None:
-            self.root.weight.grad = gradient.t() @ self.inputs
+            self.root.weight.grad = weight_gradient(gradient, self.inputs)
         if self.multiply_first:
             products = _times(self.transposed, gradient)
-            weight.grad = products.t() @ self.inputs
-            below = products @ weight
+            weight.grad = weight_gradient(products, self.inputs)
+            below = product(products, weight.t())
         else:
-            weight.grad = gradient.t() @ self.sums
+            weight.grad = weight_gradient(gradient, self.sums)
             if first:
                 return gradient
-            below = _times(self.transposed, gradient @ weight)
+            below = _times(self.transposed, product(gradient, weight.t()))
         if self.root is not None:
-            below += gradient @ self.root.weight
+            below += product(gradient, self.root.weight.t())
         return below
 
 

@@ -30,8 +30,9 @@ class GCNBlock(Block):
         return self.linear.without_bias(state[0]) if self.multiply_first else state[0]
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
-        out = gathered + self.linear.bias if self.multiply_first else self.linear(gathered)
-        return (self.between(out),)
+        if self.multiply_first:
+            return (self.between(gathered + self.linear.bias),)
+        return (self.between.of(self.linear, gathered),)
 
 
 def gcn(

@@ -23,7 +23,7 @@ class GCNIIEncoder(nn.Module):
         self.dropout = dropout
 
     def forward(self, features: Tensor) -> State:
-        h = self.linear(dropout(features, self.dropout, self.training)).relu_()
+        h = self.linear.relu(dropout(features, self.dropout, self.training))
         return (h, h)
 
 
@@ -54,7 +54,7 @@ class GCNIIBlock(Block):
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         h0 = state[1]
         s = torch.lerp(gathered, h0, self.alpha)
-        h = self.linear.blended(s, self.theta_l).relu_()
+        h = self.linear.blended_relu(s, self.theta_l)
         return (h,) if self.last else (h, h0)
 
 

@@ -33,7 +33,7 @@ class GINBlock(Block):
 
     def update(self, gathered: Tensor, own: Tensor, state: State) -> State:
         s = gathered + (1 + self.eps) * state[0]
-        return (self.between(self.outer(self.inner(s).relu())),)
+        return (self.between.of(self.outer, self.inner.relu(s)),)
 
 
 def gin(

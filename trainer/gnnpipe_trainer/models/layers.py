@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from gnnpipe_trainer.models.dropout import dropout
+from gnnpipe_trainer.models.linear import Linear
 
 Norm = Literal["none", "layer"]
 
@@ -25,7 +26,16 @@ class Between(nn.Module):
             return h
         if self.norm is not None:
             h = self.norm(h)
-        return dropout(h.relu_(), self.dropout, self.training)  # h is nobody else's: no copy is needed
+        return self._dropped(h.relu_())  # h is nobody else's: no copy is needed
+
+    def of(self, linear: Linear, x: Tensor) -> Tensor:
+        """All that follows x: the product, and what comes after it, ReLU in the same pass where it comes next."""
+        if self.last or self.norm is not None:
+            return self.forward(linear(x))
+        return self._dropped(linear.relu(x))
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        return dropout(h, self.dropout, self.training)
 
 
 def conv_widths(features: int, hidden: int, classes: int, layers: int) -> list[tuple[int, int]]:

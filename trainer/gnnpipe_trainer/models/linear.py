@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
+
+from gnnpipe_trainer.models.dense import product, weight_gradient
 
 
 class WeightGradientQueue:
@@ -69,22 +70,19 @@ class Linear(nn.Linear):
     """y = x W^T + b for x [n, in_features]; weight [out, in] and bias [out] as in torch.nn.Linear."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return self._apply_to(input, self.bias)
+        return _times(input, self.weight, self.bias)
+
+    def relu(self, input: Tensor) -> Tensor:
+        """relu(x W^T + b) in one pass."""
+        return _times(input, self.weight, self.bias, relu=True)
 
     def without_bias(self, input: Tensor) -> Tensor:
         """x W^T, for models that aggregate before they add the bias."""
-        return self._apply_to(input, None)
+        return _times(input, self.weight, None)
 
-    def blended(self, input: Tensor, share: float) -> Tensor:
-        """(1 - share) x + share x W^T for a square W, in one matrix product; the bias is left out."""
-        y: Tensor = _BlendedLinear.apply(input, self.weight, share)  # type: ignore[no-untyped-call]
-        return y
-
-    def _apply_to(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        if x.dim() != 2 or not torch.is_grad_enabled():
-            return F.linear(x, self.weight, bias)
-        y: Tensor = _SplitLinear.apply(x, self.weight, bias)  # type: ignore[no-untyped-call]
-        return y
+    def blended_relu(self, input: Tensor, share: float) -> Tensor:
+        """relu((1 - share) x + share x W^T) for a square W, in one matrix product; the bias is left out."""
+        return _times(input, self.weight, None, share, relu=True)
 
 
 def glorot_linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
@@ -98,67 +96,62 @@ def glorot_linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
     return linear
 
 
+def _times(x: Tensor, weight: Tensor, bias: Tensor | None, share: float = 1.0, relu: bool = False) -> Tensor:
+    if x.dim() == 2 and torch.is_grad_enabled():
+        y: Tensor = _SplitLinear.apply(x, weight, bias, share, relu)  # type: ignore[no-untyped-call]
+        return y
+    return product(x, _matrix(weight, share), bias, relu)
+
+
+def _matrix(weight: Tensor, share: float) -> Tensor:
+    """What a product with x blends x and x W^T."""
+    if share == 1:
+        return weight
+    return torch.eye(len(weight), dtype=weight.dtype, device=weight.device).lerp_(weight, share)
+
+
 class _SplitLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, share: float, relu: bool) -> Tensor:
         # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
-        ctx.weight, ctx.bias = weight, bias
+        ctx.weight, ctx.bias, ctx.share = weight, bias, share
         ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
-        ctx.save_for_backward(x, weight)
-        return F.linear(x, weight, bias)
+        matrix = _matrix(weight, share)
+        y = product(x, matrix, bias, relu)
+        ctx.save_for_backward(x, matrix, y if relu else None)
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        need_x, need_weight, need_bias = ctx.needs_input_grad
-        dx = _input_gradient(dy, weight, x.dtype, ctx.place) if need_x else None
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        x, matrix, y = ctx.saved_tensors
+        need_x, need_weight, need_bias, _, _ = ctx.needs_input_grad
+        if y is not None:
+            dy = torch.ops.aten.threshold_backward(dy, y, 0)
+        dx = _input_gradient(dy, matrix, x.dtype, ctx.place) if need_x else None
         if _open_queue is None or not (need_weight or need_bias):
-            return dx, _weight_gradient(dy, x) if need_weight else None, dy.sum(0) if need_bias else None
-        _open_queue.push(
-            _put_off(dy, x, ctx.weight if need_weight else None, ctx.bias if need_bias else None)
-        )
-        return dx, None, None
+            dw = _weight_gradient(dy, x, ctx.share) if need_weight else None
+            return dx, dw, dy.sum(0) if need_bias else None, None, None
+        weight, bias = ctx.weight if need_weight else None, ctx.bias if need_bias else None
+        _open_queue.push(_put_off(dy, x, weight, bias, ctx.share))
+        return dx, None, None, None, None
 
 
-class _BlendedLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, share: float) -> Tensor:
-        ctx.weight, ctx.share = weight, share
-        ctx.save_for_backward(x, weight)
-        return _blend(x, weight.t(), share)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        need_x, need_weight, _ = ctx.needs_input_grad
-        dx = _blend(dy, weight, ctx.share).to(x.dtype) if need_x else None
-        if _open_queue is None or not need_weight:
-            return dx, ctx.share * _weight_gradient(dy, x) if need_weight else None, None
-        _open_queue.push(_put_off(dy, x, ctx.weight, None, ctx.share))
-        return dx, None, None
-
-
-def _blend(x: Tensor, matrix: Tensor, share: float) -> Tensor:
-    return torch.addmm(x, x, matrix.to(x.dtype), beta=1 - share, alpha=share)
-
-
-def _input_gradient(dy: Tensor, weight: Tensor, dtype: torch.dtype, place: Tensor | None) -> Tensor:
+def _input_gradient(dy: Tensor, matrix: Tensor, dtype: torch.dtype, place: Tensor | None) -> Tensor:
     """Under autocast dy has a lower precision than x and weight; elsewhere the casts do nothing."""
-    if place is not None and place.dtype == dy.dtype == weight.dtype:
-        return torch.mm(
-            dy, weight, out=place[:]
-        )  # of a view of its own: autograd keeps what nobody else holds
-    return (dy @ weight.to(dy.dtype)).to(dtype)
+    dx = product(dy, matrix.to(dy.dtype).t()).to(dtype)
+    if place is None or place.dtype != dtype:
+        return dx
+    return place[:].copy_(dx)  # of a view of its own: autograd keeps what nobody else holds
 
 
-def _weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
-    return dy.t() @ x.to(dy.dtype)
+def _weight_gradient(dy: Tensor, x: Tensor, share: float) -> Tensor:
+    gradient = weight_gradient(dy, x.to(dy.dtype))
+    return gradient if share == 1 else gradient.mul_(share)
 
 
 def _put_off(
-    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, share: float = 1.0
+    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, share: float
 ) -> Callable[[], None]:
     versions = dy._version, x._version
 
@@ -168,8 +161,7 @@ def _put_off(
                 "a tensor that a put-off weight gradient needs was overwritten: run the queue before that"
             )
         if weight is not None:
-            gradient = _weight_gradient(dy, x)
-            _accumulate(weight, gradient if share == 1 else share * gradient)
+            _accumulate(weight, _weight_gradient(dy, x, share))
         if bias is not None:
             _accumulate(bias, dy.sum(0))
 
