@@ -66,6 +66,13 @@ def want_gradient_in(x: Tensor, place: Tensor) -> None:
     x.gradient_place = place  # type: ignore[attr-defined]
 
 
+def lies_in(y: Tensor, place: Tensor) -> None:
+    """The same numbers stand in `place` and stay there until y's backward is done: y's own memory is set free."""
+    y.data = place
+    if getattr(y.grad_fn, "relu", None) is not None:  # of a _SplitLinear: its ctx
+        y.grad_fn.relu = place  # type: ignore[union-attr]
+
+
 class Linear(nn.Linear):
     """y = x W^T + b for x [n, in_features]; weight [out, in] and bias [out] as in torch.nn.Linear."""
 
@@ -118,16 +125,17 @@ class _SplitLinear(torch.autograd.Function):
         ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
         matrix = _matrix(weight, share)
         y = product(x, matrix, bias, relu)
-        ctx.save_for_backward(x, matrix, y if relu else None)
+        ctx.save_for_backward(x, matrix)
+        ctx.relu = y.detach() if relu else None  # not y, which leads here: what is a circle is freed late
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        x, matrix, y = ctx.saved_tensors
+        x, matrix = ctx.saved_tensors
         need_x, need_weight, need_bias, _, _ = ctx.needs_input_grad
-        if y is not None:
-            dy = torch.ops.aten.threshold_backward(dy, y, 0)
+        if ctx.relu is not None:
+            dy = torch.ops.aten.threshold_backward(dy, ctx.relu, 0)
         dx = _input_gradient(dy, matrix, x.dtype, ctx.place) if need_x else None
         if _open_queue is None or not (need_weight or need_bias):
             dw = _weight_gradient(dy, x, ctx.share) if need_weight else None

@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import EdgeWeights
+from gnnpipe_trainer.pipeline.aggregate import RowBlock
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
+
+
+class FreshMatrix(Matrix):
+    """A transposed matrix without the entries whose reader came before the row, cut out slot by slot."""
+
+    def __init__(self, whole: Matrix, position_of_row: Tensor) -> None:
+        super().__init__(whole.indptr, whole.columns, whole.weights, whole.own)
+        self._whole, self._position_of_row = whole, position_of_row
+
+    def split(self) -> tuple[Matrix, Matrix] | None:
+        return self._fresh_halves
+
+    @cached_property
+    def _fresh_halves(self) -> tuple[Matrix, Matrix] | None:
+        halves = self._whole.split()
+        if halves is None:
+            return None
+        own, halo = halves
+        return FreshMatrix(own, self._position_of_row), FreshMatrix(halo, self._position_of_row)
+
+    def _make_block(self, rows: slice) -> RowBlock:
+        """All rows of one slot."""
+        block = self._whole.block(rows)
+        if rows.start == rows.stop:
+            return block
+        positions = self._position_of_row
+        return block.keep(positions.index_select(0, block.columns) >= positions[rows.start])
 
 
 class Freshness:
@@ -28,7 +58,9 @@ class Freshness:
     def prepare(self, kinds: set[EdgeWeights]) -> None:
         """Sort out the edges now, while this rank would wait anyway, instead of when backward needs them."""
         for kind in kinds:
-            self.backward_matrix(kind).split()
+            matrix = self.backward_matrix(kind)
+            for slot in range(len(self.order)):
+                matrix.cut_out(self.shard.outward.rows_of(slot))
 
     def fresh_rows(self, slots_of_rows: Tensor, slot: int) -> Tensor:
         """[n] bool for rows that are computed in the given slots ([n])."""
@@ -40,8 +72,8 @@ class Freshness:
         if self.all_fresh:
             return matrix
         if kind not in self._backward:
-            source, reader = self._entry_positions(kind, transposed=True)
-            self._backward[kind] = matrix.keep(source <= reader)
+            slots = torch.from_numpy(self.shard.outward.slot_of_row).to(self.shard.device)
+            self._backward[kind] = FreshMatrix(matrix, self.positions[slots])
         return self._backward[kind]
 
     def stale_weight(self, kind: EdgeWeights) -> Tensor:

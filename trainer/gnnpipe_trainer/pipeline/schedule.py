@@ -15,6 +15,9 @@ from enum import StrEnum
 from random import Random
 
 
+LEAD = 2  # slots whose weight gradients a stage puts off for each stage before it
+
+
 class Work(StrEnum):
     FORWARD = "F"
     INPUT_GRADIENT = "I"
@@ -59,7 +62,7 @@ def slot_order(slots: int, seed: int, epoch: int, shuffle: bool) -> list[int]:
 
 def epoch_schedule(stages: int, stage: int, slots: int, split_backward: bool = True) -> list[Action]:
     """One training epoch of one stage (every way of a stage does the same)."""
-    backward = _split_backward(stages, stage, slots) if split_backward else _joint_backward(slots)
+    backward = _split_backward(stage, slots) if split_backward else _joint_backward(slots)
     actions: list[Action] = []
     for action in [Action(Work.FORWARD, p) for p in range(slots)] + backward:
         source, target = _neighbours(action.work, stages, stage)
@@ -97,18 +100,18 @@ def _joint_backward(slots: int) -> list[Action]:
     return [Action(Work.INPUT_GRADIENT, p) for p in reversed(range(slots))]
 
 
-def _split_backward(stages: int, stage: int, slots: int) -> list[Action]:
-    """Input gradients first where an earlier stage waits for them; weight gradients fill the drain.
+def _split_backward(stage: int, slots: int) -> list[Action]:
+    """Input gradients first where an earlier stage waits for them; weight gradients a little later, or in the drain.
 
-    The last stage is the first to run out of input gradients, so it keeps all its W for the end; nobody waits for
-    stage 0, which does each W at once and frees its memory.
+    Nobody waits for stage 0, which does each W at once. A later one stays LEAD slots ahead of the stage before it,
+    so that this never waits for a slot that took longer. No more than that: a W that is put off for long finds what
+    it needs in memory, no longer in the cache.
     """
-    lag = round(slots * stage / max(1, stages - 1))
+    lag = min(slots, LEAD * stage)
     actions: list[Action] = []
     for done, position in enumerate(reversed(range(slots))):
         actions.append(Action(Work.INPUT_GRADIENT, position))
         if done >= lag:
             actions.append(Action(Work.WEIGHT_GRADIENT, slots - 1 - (done - lag)))
-    late = min(lag, slots)
-    actions += [Action(Work.WEIGHT_GRADIENT, position) for position in reversed(range(late))]
+    actions += [Action(Work.WEIGHT_GRADIENT, position) for position in reversed(range(lag))]
     return actions

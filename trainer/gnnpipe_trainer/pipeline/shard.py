@@ -105,22 +105,19 @@ class Matrix:
 
     def keep(self, entries: Tensor) -> Matrix:
         """The same rows with only the marked entries ([entries] bool)."""
-        before = torch.zeros(entries.numel() + 1, dtype=torch.int32, device=entries.device)
-        torch.cumsum(entries, 0, dtype=torch.int32, out=before[1:])
-        kept = _marked(entries)
-        columns, weights = self.columns.index_select(0, kept), self.weights.index_select(0, kept)
-        return Matrix(before[self.indptr.long()], columns, weights, self.own)
+        kept = RowBlock(self.indptr, self.columns, self.weights).keep(entries)
+        return Matrix(kept.offsets, kept.columns, kept.weights, self.own)
 
     def times(self, source: Tensor, rows: slice, arrive: Callable[[], None] = lambda: None) -> Tensor:
         """[rows, d] = these rows x source; `arrive` is called when the halo rows of `source` must be there."""
         halves = self.split()
         if halves is None:
             arrive()
-            return aggregate(self._block(rows), source)
+            return aggregate(self.block(rows), source)
         interior, boundary = halves
-        product = aggregate(interior._block(rows), source)
+        product = aggregate(interior.block(rows), source)
         arrive()
-        block = boundary._block(rows)
+        block = boundary.block(rows)
         if block.columns.numel():
             reached = torch.nonzero(block.offsets.diff()).flatten()
             offsets = torch.cat([block.offsets[reached], block.offsets[-1:]])
@@ -136,14 +133,22 @@ class Matrix:
         halo = self.columns >= self.own
         return (self.keep(~halo), self.keep(halo)) if bool(halo.any()) else None
 
-    def _block(self, rows: slice) -> RowBlock:
+    def cut_out(self, rows: slice) -> None:
+        """Now, not when they are first asked for."""
+        for part in self.split() or (self,):
+            part.block(rows)
+
+    def block(self, rows: slice) -> RowBlock:
         """Every block of the model asks for the same few row ranges: they are cut out once."""
         key = (rows.start, rows.stop)
         if key not in self._blocks:
-            offsets = self.indptr[rows.start : rows.stop + 1]
-            entries = slice(int(offsets[0]), int(offsets[-1]))
-            self._blocks[key] = RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
+            self._blocks[key] = self._make_block(rows)
         return self._blocks[key]
+
+    def _make_block(self, rows: slice) -> RowBlock:
+        offsets = self.indptr[rows.start : rows.stop + 1]
+        entries = slice(int(offsets[0]), int(offsets[-1]))
+        return RowBlock(offsets - offsets[0], self.columns[entries], self.weights[entries])
 
 
 class Shard:
@@ -226,13 +231,6 @@ class Shard:
             torch.from_numpy(weights).to(self.device, self.dtype),
             side.own,
         )
-
-
-def _marked(entries: Tensor) -> Tensor:
-    """[kept] where the marked entries are; on CPU numpy finds them several times as fast as torch."""
-    if entries.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(entries.numpy()))
-    return torch.nonzero(entries).flatten()
 
 
 def _outside(columns: Ints, low: int, high: int) -> Ints:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnpipe_trainer.models.block import Block, State
+from gnnpipe_trainer.models.linear import lies_in
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import Gather, Leaves
@@ -72,7 +73,11 @@ class Stage:
                 segment.outputs, segment.message = outputs, message
             segments.append(segment)
             if message is not None:
-                leaves = self.gathers[index].read(slot, message.detach())
+                gather = self.gathers[index]
+                leaves = gather.read(slot, message.detach())
+                place = gather.place_of(slot, message)
+                if place is not None and message is outputs[0]:
+                    lies_in(message, place)
         self._segments[slot] = segments
         return tuple(t.detach() for t in outputs)
 
@@ -161,6 +166,8 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 def _backward(segment: Segment, gradients: Gradients, message_gradient: Tensor | None) -> None:
     assert segment.outputs is not None
+    if segment.message is segment.outputs[0] and message_gradient is not None and gradients[0] is not None:
+        gradients, message_gradient = (message_gradient.add_(gradients[0]), *gradients[1:]), None
     roots = list(zip((*segment.outputs, segment.message), (*gradients, message_gradient), strict=True))
     live = [(t, g.to(t.dtype)) for t, g in roots if t is not None and g is not None and t.requires_grad]
     if live:
