@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models import Linear
-from gnnpipe_trainer.models.dense import FEWEST_IMAGES, FEWEST_ROWS, IMAGE_ROWS, product, weight_gradient
+from gnnpipe_trainer.models.dense import (
+    FEWEST_IMAGES,
+    FEWEST_ROWS,
+    IMAGE_ROWS,
+    product,
+    product_into,
+    weight_gradient,
+)
 
 ROWS = [1, FEWEST_ROWS - 1, FEWEST_ROWS, FEWEST_IMAGES * IMAGE_ROWS - 1, FEWEST_IMAGES * IMAGE_ROWS, 3757]
 WIDTHS = [(64, 64), (33, 7), (1, 64), (64, 1)]
@@ -28,6 +35,7 @@ def test_products_in_fp32_are_those_of_float64_to_rounding(rows: int, inputs: in
         (product(x, weight, bias, relu=True), exact.relu()),
         (product(x, weight), exact - bias.double()),
         (product(dy, weight.t()), dy.double() @ weight.double()),
+        (product_into(torch.empty_like(x), dy, weight.t()), dy.double() @ weight.double()),
         (weight_gradient(dy, x), dy.double().t() @ x.double()),
     ]:
         torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5 * rows**0.5)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gnnpipe_trainer.models.dense import product, weight_gradient
+from gnnpipe_trainer.models.dense import product, product_into, weight_gradient
 
 
 class WeightGradientQueue:
@@ -64,13 +64,6 @@ def want_gradient_in(x: Tensor, place: Tensor) -> None:
     A wish: it is not fulfilled where x feeds something else as well, or something between it and the Linear.
     """
     x.gradient_place = place  # type: ignore[attr-defined]
-
-
-def lies_in(y: Tensor, place: Tensor) -> None:
-    """The same numbers stand in `place` and stay there until y's backward is done: y's own memory is set free."""
-    y.data = place
-    if getattr(y.grad_fn, "relu", None) is not None:  # of a _SplitLinear: its ctx
-        y.grad_fn.relu = place  # type: ignore[union-attr]
 
 
 class Linear(nn.Linear):
@@ -123,34 +116,33 @@ class _SplitLinear(torch.autograd.Function):
         # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
         ctx.weight, ctx.bias, ctx.share = weight, bias, share
         ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
-        matrix = _matrix(weight, share)
-        y = product(x, matrix, bias, relu)
-        ctx.save_for_backward(x, matrix)
-        ctx.relu = y.detach() if relu else None  # not y, which leads here: what is a circle is freed late
+        y = product(x, _matrix(weight, share), bias, relu)
+        ctx.save_for_backward(x, weight, y if relu else None)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        x, matrix = ctx.saved_tensors
+        x, weight, y = ctx.saved_tensors
         need_x, need_weight, need_bias, _, _ = ctx.needs_input_grad
-        if ctx.relu is not None:
-            dy = torch.ops.aten.threshold_backward(dy, ctx.relu, 0)
-        dx = _input_gradient(dy, matrix, x.dtype, ctx.place) if need_x else None
+        if y is not None:
+            dy = torch.ops.aten.threshold_backward(dy, y, 0)
+        dx = _input_gradient(dy, _matrix(weight, ctx.share), x.dtype, ctx.place) if need_x else None
         if _open_queue is None or not (need_weight or need_bias):
             dw = _weight_gradient(dy, x, ctx.share) if need_weight else None
             return dx, dw, dy.sum(0) if need_bias else None, None, None
-        weight, bias = ctx.weight if need_weight else None, ctx.bias if need_bias else None
-        _open_queue.push(_put_off(dy, x, weight, bias, ctx.share))
+        wanted = ctx.weight if need_weight else None, ctx.bias if need_bias else None
+        _open_queue.push(_put_off(dy, x, *wanted, ctx.share))
         return dx, None, None, None, None
 
 
 def _input_gradient(dy: Tensor, matrix: Tensor, dtype: torch.dtype, place: Tensor | None) -> Tensor:
     """Under autocast dy has a lower precision than x and weight; elsewhere the casts do nothing."""
-    dx = product(dy, matrix.to(dy.dtype).t()).to(dtype)
-    if place is None or place.dtype != dtype:
-        return dx
-    return place[:].copy_(dx)  # of a view of its own: autograd keeps what nobody else holds
+    if place is not None and place.dtype == dy.dtype == matrix.dtype:
+        return product_into(
+            place[:], dy, matrix.t()
+        )  # a view of its own: autograd keeps what nobody else holds
+    return product(dy, matrix.to(dy.dtype).t()).to(dtype)
 
 
 def _weight_gradient(dy: Tensor, x: Tensor, share: float) -> Tensor:

@@ -44,9 +44,6 @@ class Gather(Protocol):
 
     def start_epoch(self, freshness: Freshness) -> None: ...
     def read(self, slot: int | None, message: Tensor) -> Leaves: ...
-    def place_of(self, slot: int | None, message: Tensor) -> Tensor | None:
-        """Where what was read stands for the rest of the epoch, if it does so number for number."""
-
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves: ...
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State: ...
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None: ...
@@ -92,9 +89,6 @@ class WeightedSum:
             rows = self.shard.inward.rows_of(slot)
             leaves.gathered.data += self.freshness.stale_weight(self.kind)[rows] * self.history.shift
         return leaves
-
-    def place_of(self, slot: int | None, message: Tensor) -> Tensor | None:
-        return published(self.shard, self.history, slot, message)
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
         buffer = whole_graph(self.shard, message)
@@ -172,9 +166,6 @@ class ConstantSum:
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         return Leaves(self.sum[self.shard.inward.rows_of(slot)], message.detach())
 
-    def place_of(self, slot: int | None, message: Tensor) -> Tensor | None:
-        return None
-
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
         return self.read(None, message)
 
@@ -220,9 +211,6 @@ class Convolution:
         if self.history.spec.mode == "shift" and slot is not None:
             rows[~self.freshness.fresh_rows(bipartite.slots, slot)] += self.history.shift
         return Leaves(None, rows.requires_grad_())
-
-    def place_of(self, slot: int | None, message: Tensor) -> Tensor | None:
-        return published(self.shard, self.history, slot, message)
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
         buffer = whole_graph(self.shard, message)
@@ -313,12 +301,6 @@ def publish(
             history.push_halo(exchange.receive, rows)
 
     return arrive
-
-
-def published(shard: Shard, history: History, slot: int | None, message: Tensor) -> Tensor | None:
-    """The rows of the buffer that hold the message since it was published, until the epoch's end."""
-    rows = history.live[shard.inward.rows_of(slot)]
-    return rows if rows.dtype is message.dtype and rows.shape == message.shape else None
 
 
 def whole_graph(shard: Shard, message: Tensor) -> WholeGraph:

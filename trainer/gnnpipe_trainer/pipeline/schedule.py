@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-
 LEAD = 2  # slots whose weight gradients a stage puts off for each stage before it
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from gnnpipe_trainer.models.block import Block, State
-from gnnpipe_trainer.models.linear import lies_in
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import Gather, Leaves
@@ -73,11 +72,7 @@ class Stage:
                 segment.outputs, segment.message = outputs, message
             segments.append(segment)
             if message is not None:
-                gather = self.gathers[index]
-                leaves = gather.read(slot, message.detach())
-                place = gather.place_of(slot, message)
-                if place is not None and message is outputs[0]:
-                    lies_in(message, place)
+                leaves = self.gathers[index].read(slot, message.detach())
         self._segments[slot] = segments
         return tuple(t.detach() for t in outputs)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan
+from gnnpipe_trainer.pipeline.schedule import LEAD
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
@@ -22,9 +23,6 @@ HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces 
 WORKING_TENSORS = 4  # of a slot's size, alive inside one segment's forward or backward
 BACKWARD_TENSORS = (
     2  # of a slot's size for each block, alive until the slot's backward is through, as measured
-)
-STEP_BYTES_PER_ENTRY = (
-    13  # temporaries of an epoch's sorting out of stale edges: positions, marks, running counts
 )
 
 
@@ -149,10 +147,9 @@ class _Rank:
         return 2 if self.job.spec.parallelism.history.mode in ("ema", "frozen") else 1
 
     def _activations(self) -> float:
-        parallelism, stages = self.job.spec.parallelism, self.plan.stages
+        parallelism = self.job.spec.parallelism
         per_vertex, per_edge = kept_columns(self.shape, self.first, len(self.blocks))
-        late = self.stage / (stages - 1) if stages > 1 else 0.0
-        late = max(late, 1 / self.cut.slots) if parallelism.split_backward else 0.0
+        late = max(1, LEAD * self.stage) / self.cut.slots if parallelism.split_backward else 0.0
         # Put-off weight gradients keep the gradients that they will be made from.
         waiting = sum(block.widths[0] for block in self.blocks)
         if parallelism.recompute:  # what segments start from, and one segment at a time
@@ -160,7 +157,7 @@ class _Rank:
             per_edge = 0
             # The gradients of what aggregations gave wait too, in place of what the segment started from.
             waiting += sum(max(0, block.straight - block.border_width) for block in self.blocks)
-        per_vertex += round(late * waiting)
+        per_vertex += round(min(late, 1.0) * waiting)
         return (self.own * per_vertex + (self.entries + self.own) * per_edge) * self.item
 
     def _buffers(self) -> float:
@@ -183,14 +180,14 @@ class _Rank:
         return messages * wire_bytes(self.job) + working * self.item
 
     def _graph(self) -> float:
-        """Matrices in both directions, which entries are stale, and on the host the arrays they were made from."""
+        """Matrices in both directions, the fresh part of one, and on the host the arrays they were made from."""
         matrix = (self.entries + self.own) * (INDEX_BYTES + self.item)
         halves = 2 if self.plan.ways > 1 else 1  # own rows and halo rows also apart
         total = 0.0
         if self._summed:
             total += matrix * (1 + halves)
             if self.cut.slots > 1 and self._carried == "drop":
-                total += matrix * halves + self.entries * (2 * INDEX_BYTES + STEP_BYTES_PER_ENTRY)
+                total += matrix * halves
         # Every conv keeps the edges of each slot, and those of the whole graph for exact passes.
         convs = sum(block.edges == "conv" for block in self.blocks)
         total += convs * 2 * 2 * HOST_INDEX_BYTES * self.entries
