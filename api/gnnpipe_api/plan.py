@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -49,9 +49,6 @@ class Plan:
         }
 
 
-ResolveAuto = Callable[[GNNPipeJob], tuple[int, int]]
-
-
 def resolve_auto(job: GNNPipeJob) -> tuple[int, int]:
     """(stages, ways) with "auto" replaced by a guess that knows only the manifest. Nothing trains by it: before a
     job starts, the planner looks at the graph and `with_numbers` puts its answer into the job.
@@ -90,12 +87,10 @@ def default_chunks(stages: int, ways: int) -> int:
     return ways if stages == 1 else CHUNKS_PER_RANK * stages * ways
 
 
-def make_plan(
-    job: GNNPipeJob, layer_costs: Sequence[float] | None = None, resolve: ResolveAuto = resolve_auto
-) -> Plan:
+def make_plan(job: GNNPipeJob, layer_costs: Sequence[float] | None = None) -> Plan:
     """The plan of a valid job. `layer_costs` are relative costs per layer; without them all cost the
     same."""
-    stages, ways = resolve(job)
+    stages, ways = resolve_auto(job)
     asked_chunks = job.spec.parallelism.chunks
     chunks = default_chunks(stages, ways) if asked_chunks in (None, "auto") else int(asked_chunks)
     costs = [1.0] * job.spec.model.layers if layer_costs is None else layer_costs

@@ -100,13 +100,6 @@ def test_chunks_left_out_are_four_per_rank_and_one_per_way_in_a_single_stage(
     assert make_plan(job).chunks == chunks
 
 
-def test_a_better_planner_can_be_put_in_place_of_the_simple_rule(
-    manifest_with: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
-    job = parse_job(manifest_with({"spec.parallelism": {"stages": "auto", "ways": "auto"}}))
-    assert make_plan(job, resolve=lambda _: (3, 2)) == Plan(3, 2, 24, (3, 3, 2))
-
-
 @pytest.mark.parametrize(
     ("parallelism", "most"),
     [

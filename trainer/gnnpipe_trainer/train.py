@@ -30,11 +30,11 @@ from gnnpipe_trainer.graph.sources import fingerprint
 from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
-from gnnpipe_trainer.pipeline import thrift
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
+from gnnpipe_trainer.pipeline.thrift import Thrift
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
 from gnnpipe_trainer.staleness.advice import stability_notice
@@ -113,7 +113,7 @@ class Rank:
         self.keeps_checkpoints = all_see(self.saver.checkpoints, self.groups.control)
         self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
         self.job, self.manifest_folder = job, manifest_folder
-        self.zeros_undecided = thrift.is_open(self.engine)
+        self.thrift = Thrift(self.engine)
         self._verdict: Verdict | None = None
         self._began = 0
 
@@ -123,9 +123,7 @@ class Rank:
         content = {} if start.checkpoint is None else start.checkpoint.content
         self.reporter.staleness.restore(content.get("staleness"))
         self.watch.restore(content.get("divergence"))
-        if content.get("zerosSkipped") and self.zeros_undecided:
-            self.engine.skip_zeros()
-            self.zeros_undecided = False
+        self.thrift.restore(content.get("zerosSkipped", False))
         if self.watch.rollbacks:
             self.watch.calm(self.optimizer, self.histories)
         elif start.epoch == 0:
@@ -152,9 +150,7 @@ class Rank:
         self.reporter.epoch(epoch, report)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
         self._verdict = self.watch.after_epoch(epoch, times.loss)
-        if self.zeros_undecided and epoch == self._began + 1:  # the first one takes longer than others
-            thrift.decide(self.engine, times)
-            self.zeros_undecided = False
+        self.thrift.after_epoch(epoch - self._began + 1, times)
 
     def verdict(self, wait: bool) -> Verdict | None:
         """On the epoch before the last; with `wait` on the last one too, so that no checkpoint is unjudged."""
