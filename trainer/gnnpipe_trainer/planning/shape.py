@@ -85,16 +85,21 @@ def _basic(model: ModelSpec, features: int, classes: int) -> list[tuple[int, int
     ]
 
 
-def _between(model: ModelSpec, width: int, last: bool) -> dict[str, Any]:
-    """Norm, ReLU and dropout after a convolution: parameters, dropped, passes, saved."""
+def _between(model: ModelSpec, width: int, last: bool, fused: bool = False) -> dict[str, Any]:
+    """Norm, ReLU and dropout after a convolution: parameters, dropped, passes, saved.
+
+    fused: ReLU is part of the dense product, if no norm comes between; its backward is a pass of its own.
+    """
     if last:
         return {"parameters": 0, "dropped": 0, "passes": 0, "saved": 0}
     norm = model.options.get("norm") == "layer"
     dropped = width if model.dropout > 0 else 0
+    fused = fused and not norm
     return {
         "parameters": 2 * width if norm else 0,
         "dropped": dropped,
-        "passes": width * (1 + norm) + dropped,
+        "passes": width * (1 + norm - fused) + dropped,
+        "more_back": width * fused,
         "saved": width * (1 + norm) + 2 * norm + 2 * dropped,  # of dropout: the mask and the result
     }
 
@@ -103,7 +108,7 @@ def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
     blocks = []
     for inputs, outputs, first, last in _basic(model, features, classes):
         message = outputs if outputs < inputs and not first else inputs
-        between = _between(model, outputs, last)
+        between = _between(model, outputs, last, fused=message == inputs)
         between["parameters"] += inputs * outputs + outputs
         between["saved"] += (0 if first else message) + (
             outputs if last else 0
@@ -144,9 +149,10 @@ def _gin(model: ModelSpec, features: int, classes: int) -> ModelShape:
     learns_eps = int(bool(model.options.get("train_eps")))
     blocks = []
     for inputs, outputs, first, last in _basic(model, features, classes):
-        between = _between(model, outputs, last)
+        between = _between(model, outputs, last, fused=True)
         between["parameters"] += inputs * outputs + outputs * outputs + 2 * outputs + learns_eps
-        between["passes"] += 2 * inputs + outputs
+        between["passes"] += 2 * inputs
+        between["more_back"] = between.get("more_back", 0) + outputs  # of the ReLU inside
         between["saved"] += inputs * (1 if first else 2) + outputs  # sum over neighbours, s, relu
         blocks.append(
             BlockShape(
@@ -196,8 +202,9 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             parameters=hidden * hidden,
             multiplies=hidden * hidden,
             dropped=hidden * drops,
-            passes=3 * hidden + hidden * drops,
-            more_back=2 * hidden,  # two gradients of the blend with h0, and h0's is added up over the blocks
+            passes=hidden + hidden * drops,
+            more_back=3
+            * hidden,  # ReLU's; two gradients of the blend with h0, which is added up over the blocks
             saved=3 * hidden + 2 * hidden * drops,
             bypass=True,
         )
