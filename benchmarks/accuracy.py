@@ -26,7 +26,7 @@ import yaml
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parent))
-from accuracy_grid import Cell, ablation, bars, everything, must_run
+from accuracy_grid import MOST_SEEDS, Cell, ablation, bars, everything, must_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manifest", action="store_true", help="only print the manifest of --cell")
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--no-report", action="store_true", help="train, do not write the page")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=MOST_SEEDS, help="at most so many of each")
     parser.add_argument("--whole", action="store_true", help="every graph, model and mode that is known")
     parser.add_argument("--seconds", type=float, help="start no cell after so many seconds")
     parser.add_argument("--stages", action="store_true", help="train with real stages: gnnpipe run")

@@ -17,6 +17,7 @@ from accuracy_grid import (
     MODELS,
     MUST_GRAPHS,
     MUST_MODELS,
+    SEEDS,
     Cell,
     must_run,
 )
@@ -29,7 +30,6 @@ Line = dict[str, Any]
 BEGIN, END = "<!-- grid: begin, written by benchmarks/accuracy.py -->", "<!-- grid: end -->"
 PICTURE = "accuracy.png"
 COLOURS = {"exact": "#222222", "pipeline": "#4c78a8", "hybrid": "#f58518"}
-SEEDS = 5
 POINT = 0.01
 SLOWER = 1.1
 LEARNS = 1.5  # exact training works where it is so many times as good as guessing
@@ -88,9 +88,10 @@ def write_page(lines: list[Line], in_stages: list[Line], page: Path) -> None:
 
 
 def sections(grid: Grid) -> Iterator[str]:
-    wanted = [(cell.graph, cell.model, cell.mode, cell.seed) for cell in must_run(SEEDS)]
+    wanted = [(cell.graph, cell.model, cell.mode, cell.seed) for cell in must_run()]
     done = sum(key[3] in grid[key[:3]].by_seed for key in wanted if key[:3] in grid)
-    yield f"Of the {len(wanted)} cells that the first tables want ({SEEDS} seeds each), {done} have been run."
+    seeds = ", ".join(f"{number} seeds of {mode}" for mode, number in SEEDS.items())
+    yield f"Of the {len(wanted)} cells that the first tables want ({seeds}), {done} have been run."
     for graph in MUST_GRAPHS:
         rows = [row for model in MUST_MODELS if (row := _row(grid, graph, model))]
         if rows:

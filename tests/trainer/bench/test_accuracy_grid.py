@@ -13,7 +13,7 @@ from gnnpipe_api.load import parse_job
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import accuracy
 from accuracy import Kept
-from accuracy_grid import Cell, ablation, bars, everything, must_run
+from accuracy_grid import SEEDS, Cell, ablation, bars, everything, must_run
 from accuracy_page import BEGIN, END, write_page
 
 CELL = Cell("cora", "gcn-4", "pipeline", 0)
@@ -33,8 +33,13 @@ def test_every_cell_is_a_job_and_has_a_name_that_leads_back_to_it() -> None:
 
 
 def test_what_must_run_has_every_cell_once() -> None:
-    names = [cell.name for cell in must_run(5)]
-    assert len(names) == len(set(names)) == 3 * 7 * 3 * 5  # graphs, models, modes, seeds
+    names = [cell.name for cell in must_run()]
+    assert len(names) == len(set(names)) == 3 * 7 * (10 + 10 + 5)  # graphs, models, seeds of the three modes
+
+
+def test_fewer_seeds_can_be_asked_for() -> None:
+    assert {(cell.mode, cell.seed) for cell in must_run(1)} == {(mode, 0) for mode in SEEDS}
+    assert {cell.seed for cell in must_run(6) if cell.mode == "hybrid"} == set(range(SEEDS["hybrid"]))
 
 
 def test_runs_that_share_the_work_list_different_cells_and_each_once(
