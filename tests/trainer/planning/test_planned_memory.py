@@ -37,8 +37,9 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     nobody = Groups(*[cast(Any, None)] * 4)
     shard = Shard(graph, 0, torch.float32, torch.device("cpu"))
     stale, edges = StaleShare(shard, None).expect()
-    bypass = any(block.bypass for block in model.block_list())
-    job = with_carried(job, carried(job.spec.parallelism, bypass, stale / edges))
+    blocks = model.block_list()
+    bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
+    job = with_carried(job, carried(job.spec.parallelism, bypass, summed, stale / edges))
     return trainer.Engine(
         job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
     )

@@ -1,4 +1,4 @@
-"""`history.gradients: auto`: last epoch's gradient only where much is stale and blocks let a vertex's own state by."""
+"""`history.gradients: auto`: earlier gradients only where much is stale; which, is a matter of the model's blocks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ ABOVE, BELOW = LEAST_STALE_EDGES, LEAST_STALE_EDGES - 0.01
 
 
 @pytest.mark.parametrize(
-    ("asked", "bypass", "stale_edges", "chosen"),
+    ("asked", "bypass", "summed", "stale_edges", "chosen"),
     [
-        ({}, True, ABOVE, "last"),
-        ({}, True, BELOW, "drop"),
-        ({}, False, ABOVE, "drop"),
-        ({"freshGradientFactor": 2.0}, True, ABOVE, "drop"),  # these make up for the cut already
-        ({"history": {"gradients": "drop"}}, True, ABOVE, "drop"),
-        ({"history": {"gradients": "last"}}, False, BELOW, "last"),
+        ({}, True, True, ABOVE, "last"),
+        ({}, True, True, BELOW, "drop"),
+        ({}, False, True, ABOVE, "average"),
+        ({}, False, True, BELOW, "drop"),
+        ({}, False, False, ABOVE, "drop"),  # a conv's gradients are not averaged
+        ({}, True, False, ABOVE, "last"),
+        ({"freshGradientFactor": 2.0}, True, True, ABOVE, "drop"),  # these make up for the cut already
+        ({"freshGradientFactor": 2.0}, False, True, ABOVE, "drop"),
+        ({"history": {"gradients": "drop"}}, True, True, ABOVE, "drop"),
+        ({"history": {"gradients": "last"}}, False, True, BELOW, "last"),
     ],
 )
-def test_auto_is_last_only_where_it_helps(
-    asked: dict[str, Any], bypass: bool, stale_edges: float, chosen: str
+def test_auto_takes_earlier_gradients_only_where_they_help(
+    asked: dict[str, Any], bypass: bool, summed: bool, stale_edges: float, chosen: str
 ) -> None:
-    assert carried(ParallelismSpec.model_validate(asked), bypass, stale_edges) == chosen
+    assert carried(ParallelismSpec.model_validate(asked), bypass, summed, stale_edges) == chosen
 
 
 def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -> dict[str, Any]:
@@ -57,8 +61,10 @@ def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -
     [
         ("gcnii", (2, 2, 16), "last"),
         ("sage", (2, 1, 16), "last"),
-        ("gcn", (2, 2, 16), "drop"),
+        ("gcn", (2, 2, 16), "average"),
+        ("gat", (2, 1, 16), "drop"),
         ("gcnii", (2, 1, 2), "drop"),  # in two halves a quarter of the edges is stale
+        ("gcn", (2, 1, 2), "drop"),
         ("gcnii", (1, 2, 2), "drop"),  # nothing is
     ],
 )

@@ -138,7 +138,8 @@ class _Rank:
 
     @property
     def _carried(self) -> Carried:
-        return carried(self.job.spec.parallelism, self.shape.bypass, self.cut.stale_edges)
+        shape, parallelism = self.shape, self.job.spec.parallelism
+        return carried(parallelism, shape.bypass, shape.summed, self.cut.stale_edges)
 
     @property
     def _history_copies(self) -> int:

@@ -61,6 +61,10 @@ class ModelShape:
     def bypass(self) -> bool:
         return any(block.bypass for block in self.blocks)
 
+    @property
+    def summed(self) -> bool:
+        return all(block.edges != "conv" for block in self.blocks)
+
     def parameters(self, first: int, count: int) -> int:
         """Of the stage that holds blocks first to first + count - 1."""
         inside = sum(block.parameters for block in self.blocks[first : first + count])

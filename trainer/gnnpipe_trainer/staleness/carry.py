@@ -9,22 +9,27 @@ from gnnpipe_api.job import GNNPipeJob, ParallelismSpec
 Carried = Literal["drop", "last", "average"]
 
 LEAST_STALE_EDGES = (
-    0.3  # between the graphs that last epoch's gradient helps and those it harms (docs/staleness.md)
+    0.3  # between the graphs that earlier gradients help and those they harm (docs/staleness.md)
 )
 
 
-def carried(parallelism: ParallelismSpec, bypass: bool, stale_edges: float) -> Carried:
-    """As asked for. auto: last epoch's where it helps, which two things tell before the first epoch.
+def carried(parallelism: ParallelismSpec, bypass: bool, summed: bool, stale_edges: float) -> Carried:
+    """As asked for. auto: earlier epochs' where they help, which two things tell before the first epoch.
 
     stale_edges is the share of edges that read history, on average over the epochs. bypass says whether blocks let a
-    vertex's own state by: a cut gradient then shifts the weight between paths of more and of fewer aggregations.
-    Without, all paths have as many, the cut shortens them alike, and an optimizer like Adam makes up for that.
+    vertex's own state by: a cut gradient then shifts the weight between paths of more and of fewer aggregations, which
+    last epoch's makes up for. Without, everything flows through neighbours: a gradient that is an epoch late makes
+    training slow, its average quick. summed: all blocks are weighted sums, for others there is no average.
     """
     asked = parallelism.history.gradients
     if asked != "auto":
         return asked
     made_up = parallelism.fresh_gradient_factor != 1.0
-    return "last" if bypass and stale_edges >= LEAST_STALE_EDGES and not made_up else "drop"
+    if made_up or stale_edges < LEAST_STALE_EDGES:
+        return "drop"
+    if bypass:
+        return "last"
+    return "average" if summed else "drop"
 
 
 def with_carried(job: GNNPipeJob, gradients: Carried) -> GNNPipeJob:

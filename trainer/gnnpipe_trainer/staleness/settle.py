@@ -24,7 +24,9 @@ def settled(
     if job.spec.parallelism.history.gradients != "auto":
         return job
     stale = stale_edges(shards, control) if slots > 1 else 0.0
-    chosen = carried(job.spec.parallelism, any(block.bypass for block in model.block_list()), stale)
+    blocks = model.block_list()
+    bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
+    chosen = carried(job.spec.parallelism, bypass, summed, stale)
     if slots > 1 and dist.get_rank() == 0:
         log.info("spec.parallelism.history.gradients: auto is %s: %.0f%% stale edges", chosen, 100 * stale)
     return with_carried(job, chosen)
