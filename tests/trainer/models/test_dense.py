@@ -15,6 +15,7 @@ from gnnpipe_trainer.models.dense import (
     product_into,
     weight_gradient,
 )
+from gnnpipe_trainer.planning import work
 
 ROWS = [1, FEWEST_ROWS - 1, FEWEST_ROWS, FEWEST_IMAGES * IMAGE_ROWS - 1, FEWEST_IMAGES * IMAGE_ROWS, 3757]
 WIDTHS = [(64, 64), (33, 7), (1, 64), (64, 1)]
@@ -81,3 +82,8 @@ def test_under_autocast_products_are_left_to_torch() -> None:
     x, layer = drawn(3000, 64), Linear(64, 64).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer.relu(x).dtype == torch.bfloat16
+
+
+def test_the_planner_knows_from_how_many_rows_on_products_are_quick() -> None:
+    assert work.FEWEST_ROWS == FEWEST_ROWS
+    assert work.FEWEST_ROWS_OF_WEIGHTS == FEWEST_IMAGES * IMAGE_ROWS

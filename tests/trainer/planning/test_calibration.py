@@ -35,7 +35,7 @@ from gnnpipe_trainer.planning.stored import FILE, FORMAT, load_calibration, save
 from gnnpipe_trainer.planning.turns import MOST, CountedGraph
 
 # What a swap costs must be told from what a message of a pipeline does.
-TRUE = replace(CPU.costs, swap_message=2.5e-4, swap_byte=9.0e-10, read=3e-10)
+TRUE = replace(CPU.costs, swap_message=2.5e-4, swap_byte=9.0e-10, read=3e-10, few=1.5e-11)
 
 
 def sample(action: str, **amounts: float) -> Sample:
@@ -55,6 +55,7 @@ SAMPLES = [
     sample(Work.WEIGHT_GRADIENT, multiply=1e9, dense=2e7, weight_block=4),
     sample(Work.WEIGHT_GRADIENT, multiply=1e8, dense=8e6, weight_block=8),
     sample(Work.WEIGHT_GRADIENT, multiply=4e8, weight_block=64),
+    sample(Work.WEIGHT_GRADIENT, multiply=3e8, few=3e8, dense=6e6, weight_block=32),
     sample(Work.FORWARD, row=1e8, random=3e7, forward_block=2),
     sample(Work.INPUT_GRADIENT, edge=4e8, read=5e7, row=2e6, backward_block=2),
     sample(REFRESH, refresh=2e6),

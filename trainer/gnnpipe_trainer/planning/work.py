@@ -22,6 +22,9 @@ Amounts = dict[
 PUSH_PASSES = {"ema": 2, "frozen": 2, "previous": 1, "shift": 3}
 SUM_PASSES = 1
 
+# Rows from which on a CPU's dense products have a quicker kernel: as in models/dense.py, which needs torch to be read.
+FEWEST_ROWS, FEWEST_ROWS_OF_WEIGHTS = 400, 2000
+
 CALL = 0.25  # of a block's fixed cost, for each element-wise operation
 SWAP_CALLS = 12  # operations that a block calls for a swap, and to sum what came apart from own rows
 SORT_HALVES = 2.0  # with several ways what is fresh is also sorted into own and halo columns
@@ -61,7 +64,7 @@ class StageWork:
         """Units of work of every slot, by action."""
         forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
         if self.parallelism.recompute:
-            for unit in ("multiply", "row", "random", "conv"):
+            for unit in ("multiply", "few", "row", "random", "conv"):
                 backward[unit] = backward[unit] + forward[unit]
         if not self.parallelism.split_backward:
             return {Work.FORWARD: forward, Work.INPUT_GRADIENT: _joined(backward, weights)}
@@ -86,8 +89,7 @@ class StageWork:
         push = PUSH_PASSES[self.parallelism.history.mode] if cut.slots > 1 else 0
         for block in self.blocks:
             width = block.message_width
-            amounts["multiply"] += cut.rows * block.multiplies
-            amounts["dense"] += cut.rows * _dense_columns(block.multiplies)
+            _multiply(amounts, cut, block.multiplies)
             amounts["random"] += cut.rows * block.dropped
             amounts["row"] += cut.rows * block.passes
             if not block.constant:
@@ -96,8 +98,7 @@ class StageWork:
                 amounts[_unit(block)] += _entries(block, cut) * width
                 amounts["read"] += cut.chunk_halo * width
         for end in self.ends:
-            amounts["multiply"] += cut.rows * end.multiplies
-            amounts["dense"] += cut.rows * _dense_columns(end.multiplies)
+            _multiply(amounts, cut, end.multiplies)
             amounts["random"] += cut.rows * end.dropped
             amounts["row"] += cut.rows * end.passes
         amounts["forward_block"] += self._steps
@@ -109,8 +110,7 @@ class StageWork:
         for index, block in enumerate(self.blocks):
             raw_features = self.first + index == 0 and self.shape.encoder.parameters == 0
             multiplies = 0 if raw_features else block.multiplies
-            amounts["multiply"] += cut.rows * multiplies
-            amounts["dense"] += cut.rows * _dense_columns(multiplies)
+            _multiply(amounts, cut, multiplies)
             amounts["row"] += cut.rows * (block.passes + block.more_back)
             if not block.constant:
                 # What the sum's gradient is added to; or it goes to where other slots will read it.
@@ -125,8 +125,7 @@ class StageWork:
                 amounts["read"] += cut.chunk_halo * block.message_width
         for end in self.ends:
             multiplies = 0 if end is self.shape.encoder else end.multiplies
-            amounts["multiply"] += cut.rows * multiplies
-            amounts["dense"] += cut.rows * _dense_columns(multiplies)
+            _multiply(amounts, cut, multiplies)
             amounts["row"] += cut.rows * end.passes
         amounts["backward_block"] += self._steps
         return amounts
@@ -134,8 +133,7 @@ class StageWork:
     def _weights(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
         for multiplies in [part.multiplies for part in self.blocks] + [end.multiplies for end in self.ends]:
-            amounts["multiply"] += cut.rows * multiplies
-            amounts["dense"] += cut.rows * _dense_columns(multiplies)
+            _multiply(amounts, cut, multiplies, FEWEST_ROWS_OF_WEIGHTS)
         amounts["weight_block"] += self._steps
         return amounts
 
@@ -208,9 +206,16 @@ def _swap_seconds(
 
 
 def _none(cut: Cut) -> Amounts:
-    units = ("multiply", "dense", "edge", "conv", "row", "push", "read", "random")
+    units = ("multiply", "few", "dense", "edge", "conv", "row", "push", "read", "random")
     blocks = ("forward_block", "backward_block", "weight_block")
     return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
+
+
+def _multiply(amounts: Amounts, cut: Cut, multiplies: int, fewest_rows: int = FEWEST_ROWS) -> None:
+    """A dense product of every vertex."""
+    amounts["multiply"] += cut.rows * multiplies
+    amounts["few"] += np.where(cut.rows < fewest_rows, cut.rows, 0) * multiplies
+    amounts["dense"] += cut.rows * _dense_columns(multiplies)
 
 
 def _dense_columns(multiplies: int) -> float:
