@@ -29,7 +29,7 @@ class Poller:
         self._progress = progress
         self._kick = kick
         self._limit = asyncio.Semaphore(AT_ONCE)
-        self._silent: dict[str, tuple[int, float]] = {}  # uid -> (times in a row, when to ask again)
+        self._silent: dict[str, tuple[int, float]] = {}  # by pod: (times in a row, when to ask again)
 
     async def run(self) -> None:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
@@ -37,30 +37,32 @@ class Poller:
             while True:
                 began = time.monotonic()
                 running = [job for job in self._store.jobs() if job.status.phase == "Running"]
-                self._silent = {job.uid: self._silent[job.uid] for job in running if job.uid in self._silent}
-                await asyncio.gather(*(self._ask_job(session, job) for job in running))
+                asked = await asyncio.gather(*(self._ask_job(session, job) for job in running))
+                self._silent = {uid: self._silent[uid] for uid in asked if uid in self._silent}
                 await asyncio.sleep(max(0.5, EVERY_SECONDS - (time.monotonic() - began)))
 
-    async def _ask_job(self, session: aiohttp.ClientSession, job: ObservedJob) -> None:
-        times, ask_at = self._silent.get(job.uid, (0, 0.0))
-        if time.monotonic() < ask_at:
-            return
+    async def _ask_job(self, session: aiohttp.ClientSession, job: ObservedJob) -> str | None:
+        """The uid of the pod that may say how the job is getting on. The next attempt's begins with a clean slate."""
         # Rank 0 knows the figures of the whole job, and it lives in stage 0.
         first = next(
             (pod for pod in self._store.pods_of(job) if pod.stage == 0 and pod.running and pod.ip), None
         )
         if first is None:
-            return
+            return None
+        times, ask_at = self._silent.get(first.uid, (0, 0.0))
+        if time.monotonic() < ask_at:
+            return first.uid
         async with self._limit:
             progress = await _ask(session, first)
-        if progress is not None:
-            self._silent.pop(job.uid, None)
-            if self._progress.get(job.uid) != progress:
-                self._progress[job.uid] = progress
-                self._kick((job.namespace, job.name))
-            return
-        pause = min(EVERY_SECONDS * 2 ** min(times, 5), LONGEST_SILENCE_SECONDS)
-        self._silent[job.uid] = (times + 1, time.monotonic() + pause)
+        if progress is None:
+            pause = min(EVERY_SECONDS * 2 ** min(times, 5), LONGEST_SILENCE_SECONDS)
+            self._silent[first.uid] = (times + 1, time.monotonic() + pause)
+            return first.uid
+        self._silent.pop(first.uid, None)
+        if self._progress.get(job.uid) != progress:
+            self._progress[job.uid] = progress
+            self._kick((job.namespace, job.name))
+        return first.uid
 
 
 async def _ask(session: aiohttp.ClientSession, pod: ObservedPod) -> Progress | None:

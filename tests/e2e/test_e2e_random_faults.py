@@ -91,6 +91,8 @@ def test_random_faults_in_a_row_leave_the_weights_as_they_would_have_been(
 ) -> None:
     manifest = copy.deepcopy(steady.manifest)
     manifest["spec"]["training"]["epochs"] = NEVER
+    # A quick job may be struck again and again before the operator, which asks every five seconds, has seen it go on.
+    manifest["spec"].setdefault("runPolicy", {})["backoffLimit"] = FAULTS
     jobs.forgiven.append(r"kopf.*Request attempt #\d/9 failed; will retry")
     fire, dice = Fire(cluster, installation, jobs), random.Random(SEED)
     jobs.apply(manifest)

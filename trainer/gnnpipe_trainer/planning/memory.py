@@ -13,12 +13,15 @@ from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
+from gnnpipe_trainer.planning.work import FEWEST_ROWS
 from gnnpipe_trainer.staleness.carry import Carried, carried
 
 RECEIVES_AHEAD = 4  # as in pipeline/epoch_run.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
 FILE_ITEM_BYTES = 4  # features in the mapped file
 SETUP_BYTES_PER_EDGE = 40  # numpy's temporaries while edges are localised and weighed; malloc keeps them
+KERNEL_BYTES = 0.65e6  # that oneDNN keeps for each shape of a dense product, as measured,
+FIRST_KERNEL_BYTES = 6e6  # and with the first one
 HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces between living ones
 WORKING_TENSORS = 4  # of a slot's size, alive inside one segment's forward or backward
 BACKWARD_TENSORS = (
@@ -38,13 +41,15 @@ class Memory:
     activations: float
     buffers: float
     weights: float
+    kernels: float = 0.0  # made for each shape of a dense product
     heap: float = 1.0
     setup: float = 0.0  # freed before training, but not given back; training grows into it
 
     @property
     def total(self) -> int:
         trained = (self.history + self.gradients + self.activations + self.buffers) * self.heap
-        return round(self.baseline + self.graph + self.features + self.weights + max(trained, self.setup))
+        fixed = self.baseline + self.graph + self.features + self.weights + self.kernels
+        return round(fixed + max(trained, self.setup))
 
 
 def stage_memory(
@@ -89,6 +94,7 @@ class _Rank:
             activations=self._activations(),
             buffers=self._buffers(),
             weights=(4 * shape.parameters(first, count) + everything) * self.item,  # gradient, Adam, the best
+            kernels=self._kernels() if self.on_host else 0.0,
             heap=HEAP if self.on_host else 1.0,
             setup=SETUP_BYTES_PER_EDGE * self.entries if self.on_host else 0.0,
         )
@@ -198,6 +204,13 @@ class _Rank:
             )
             total += mapped + HOST_INDEX_BYTES * (self.entries + 3 * self.own)
         return total
+
+    def _kernels(self) -> float:
+        """Slots differ in their rows, layers in their widths; of two layers of a block only one has a bias."""
+        slots = int((self.cut.rows[self.way] >= FEWEST_ROWS).sum())
+        layers = {(block.multiplies, block.edges) for block in self.blocks}
+        shapes = sum(3 if edges == "mean" else 2 for _, edges in layers) * slots
+        return FIRST_KERNEL_BYTES + shapes * KERNEL_BYTES if shapes else 0.0
 
     def _features(self) -> float:
         if self.stage != 0:
