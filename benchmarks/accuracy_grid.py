@@ -83,6 +83,7 @@ MODES: dict[str, Fields] = {
     "drop": {**PIPELINE, "history": {"gradients": "drop"}},
     "last": {**PIPELINE, "history": {"gradients": "last"}},
     "average": {**PIPELINE, "history": {"gradients": "average"}},
+    "hybrid-drop": {**HYBRID, "history": {"gradients": "drop"}},
     "hybrid-average": {**HYBRID, "history": {"gradients": "average"}},
     "warm-20": {**PIPELINE, "history": {"warmupEpochs": 20}},
     "previous": {**PIPELINE, "history": {"mode": "previous"}},
