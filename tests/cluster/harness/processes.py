@@ -90,13 +90,17 @@ def reap(pid: int) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None where there is no such live process."""
+    """When the process started, in clock ticks since boot; None where there is no such live process.
+
+    One that was killed is dead when its last thread is: until then it holds its ports.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()  # the command's name, in brackets, may itself hold blanks
-    return None if fields[0] == "Z" else int(fields[19])
+    return None if fields[0] == "Z" and threads <= 1 else int(fields[19])
 
 
 def poll(condition: Callable[[], bool], seconds: float, every: float = 0.05) -> bool:
