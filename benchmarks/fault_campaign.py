@@ -292,7 +292,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--ways", type=int, default=1)
-    parser.add_argument("--vertices", type=int, default=80_000, help="fewer: it is done before all hits")
+    parser.add_argument("--vertices", type=int, default=110_000, help="fewer: it is done before all hits")
     parser.add_argument("--stall", type=int, default=5, help="seconds after which a silent rank is given up")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, help="a file that keeps what is printed")
