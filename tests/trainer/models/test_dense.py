@@ -57,6 +57,12 @@ def test_rows_that_do_not_lie_side_by_side_are_taken_as_well() -> None:
     torch.testing.assert_close(weight_gradient(dy, x), dy.clone().t() @ x.clone(), rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("shape", [(500,), (2, 500, 500)])
+def test_what_is_no_matrix_is_left_to_torch(shape: tuple[int, ...]) -> None:
+    x, layer = drawn(*shape), Linear(500, 3).float()
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
+
+
 def test_the_same_product_is_the_same_bits_again() -> None:
     """Or a job that goes on would not end with the weights of one that was never stopped."""
     x, weight, dy = drawn(5000, 64), drawn(64, 64), drawn(5000, 64)

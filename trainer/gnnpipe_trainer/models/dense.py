@@ -2,7 +2,7 @@
 
 On CPU torch hands fp32 products to MKL, which uses half of the vector unit of processors that are not Intel's. oneDNN,
 which torch brings along for its convolutions, uses all of it: on AMD's Zen 5 a core does 250 GFLOP/s instead of 96
-with [n, 64] x [64, 64]. Elsewhere it is as quick as MKL. Everything but fp32 on a CPU is left to torch.
+with [n, 64] x [64, 64]. On other processors the two were not compared. Everything but fp32 on a CPU is left to torch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
 
 def _for_one_dnn(x: Tensor, other: Tensor) -> bool:
     fp32_on_cpu = x.dtype is other.dtype is torch.float32 and x.device.type == "cpu"
-    return _has_one_dnn and fp32_on_cpu and not torch.is_autocast_enabled("cpu")
+    return _has_one_dnn and fp32_on_cpu and x.dim() == 2 and not torch.is_autocast_enabled("cpu")
 
 
 def _as_images(x: Tensor, images: int) -> Tensor:
