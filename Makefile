@@ -10,7 +10,9 @@ help:                 ## this list
 
 setup: $(STAMP)       ## make .venv with the gnnpipe command in .venv/bin
 
-$(STAMP): pyproject.toml constraints.txt
+LOOPS  := $(wildcard trainer/gnnpipe_trainer/kernels/*.[ch])
+
+$(STAMP): pyproject.toml constraints.txt $(LOOPS)
 	@echo "==> Making the virtual environment in $(VENV) (once, about two minutes)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "GNNPipe needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }

@@ -1,7 +1,8 @@
 # The trainer: api/ and trainer/ with torch, in a virtual environment of their own, on a Python base.
 # Build from the project's root:  buildah bud -f docker/trainer.Dockerfile -t gnnpipe-trainer .
 # The wheels of the default index bring CUDA and NCCL along, so the base needs neither: only python3 >= 3.11
-# with venv, glibc and CA certificates. The node's container runtime adds the driver.
+# with venv, glibc and CA certificates, and gcc or apt to get it while building. The node's container runtime adds the
+# driver.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS requirements
@@ -20,7 +21,10 @@ COPY --from=requirements /src/requirements.txt ./
 RUN /pip/bin/pip --python /app/bin/python install --no-cache-dir --disable-pip-version-check \
       -c constraints.txt -r requirements.txt ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"}
 
+# A compiler for the loops in trainer/gnnpipe_trainer/kernels: without them CPUs are slower, and round otherwise than the
+# laptop that a job was tried on. The image itself gets none.
 FROM dependencies AS build
+RUN command -v gcc || { apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev; }
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY api api
@@ -28,6 +32,7 @@ COPY trainer trainer
 COPY docker/sbom.py docker/sbom.py
 RUN /pip/bin/pip --python /app/bin/python install --no-cache-dir --disable-pip-version-check \
       --no-deps --prefix /gnnpipe . \
+    && ls /gnnpipe/lib/python3*/site-packages/gnnpipe_trainer/kernels/_loops*.so \
     && rm /gnnpipe/bin/gnnpipe-operator \
     && PYTHONPATH="$(echo /gnnpipe/lib/python3*/site-packages)" \
        /app/bin/python docker/sbom.py gnnpipe-trainer > /gnnpipe/sbom.cdx.json

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from gnnpipe_trainer import kernels
 
 SUM = 0  # embedding_bag's number for that mode
 
@@ -27,15 +30,45 @@ class RowBlock:
         columns, weights = self.columns.index_select(0, kept), self.weights.index_select(0, kept)
         return RowBlock(before.index_select(0, self.offsets), columns, weights)
 
+    def from_position(self, positions: Tensor, position: int) -> RowBlock:
+        """Only the entries whose columns stand there or later; positions [n] int32 of the columns."""
+        if not kernels.fits(self.weights):
+            return self.keep(positions.index_select(0, self.columns) >= position)
+        offsets, columns, weights = map(torch.empty_like, (self.offsets, self.columns, self.weights))
+        count = kernels.fresh_entries(self.addresses, positions, position, offsets, columns, weights)
+        return RowBlock(offsets, columns[:count], weights[:count])
+
+    @cached_property
+    def rows(self) -> int:
+        return self.offsets.numel() - 1
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, int]:
+        return self.offsets.data_ptr(), self.columns.data_ptr(), self.weights.data_ptr()
+
+    @cached_property
+    def shares(self) -> list[kernels.Rows]:
+        """Ranges of rows with about as many entries each, one for each of this rank's threads."""
+        threads = torch.get_num_threads()
+        if threads == 1:
+            return [(0, self.rows)]
+        ends = torch.linspace(0, self.columns.numel(), threads + 1)[1:-1].to(self.offsets.dtype)
+        inner = torch.searchsorted(self.offsets, ends).tolist()
+        return list(zip([0, *inner], [*inner, self.rows], strict=True))
+
 
 def aggregate(block: RowBlock, source: Tensor) -> Tensor:
     """[rows, d] = block [rows, n] x source [n, d]; outside autograd: `source` wants no gradient.
 
-    embedding_bag over the CSR arrays is the fastest kernel torch has for this on CPU (docs/benchmarks.md) and
-    needs no scratch memory. It is called without torch.nn.functional's checks: a pipeline sums thousands of times.
+    weighted_sum.c where it fits; else embedding_bag, the fastest that torch has for it.
     """
+    if source.shape[1] >= kernels.LANES and kernels.fits(source, block.weights):
+        sums = source.new_empty(block.rows, source.shape[1])
+        kernels.weighted_sum(block.addresses, source, sums, block.shares)
+        return sums
     if block.columns.numel() == 0:
-        return source.new_zeros(block.offsets.numel() - 1, source.shape[1])
+        return source.new_zeros(block.rows, source.shape[1])
+    # Without torch.nn.functional's checks: a pipeline sums thousands of times.
     weights = block.weights.to(source.dtype)
     sums, *_ = torch.embedding_bag(
         source, block.columns, block.offsets, False, SUM, False, weights, include_last_offset=True

@@ -35,8 +35,7 @@ class FreshMatrix(Matrix):
         block = self._whole.block(rows)
         if rows.start == rows.stop:
             return block
-        positions = self._position_of_row
-        return block.keep(positions.index_select(0, block.columns) >= positions[rows.start])
+        return block.from_position(self._position_of_row, int(self._position_of_row[rows.start]))
 
 
 class Freshness:
