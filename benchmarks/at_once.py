@@ -83,6 +83,7 @@ class SumAtOnce(WeightedSum):
     last: Tensor | None = None  # the sums' gradient in the epoch before, or its average over the epochs
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
+        message = message.detach()
         fresh, stale = self.freshness.forward_matrices(self.kind)
         everyone = self.shard.inward.rows_of(None)
         gathered = stale.times(self.history.live, everyone)
@@ -90,7 +91,7 @@ class SumAtOnce(WeightedSum):
             gathered += self.freshness.stale_weight(self.kind) * self._shifts(message)
         self.history.push(everyone, message)
         gathered += fresh.times(message, everyone)
-        return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
+        return Leaves(gathered, message)
 
     def _shifts(self, message: Tensor) -> Tensor:
         """[V, width] the mean of (fresh - historical) over all rows up to each reader's position."""
@@ -102,11 +103,10 @@ class SumAtOnce(WeightedSum):
         return means[positions]
 
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
-        assert leaves.gathered is not None
-        grad = leaves.gathered.grad
+        grad = leaves.d_gathered
         gradient = torch.zeros_like(leaves.rows) if grad is None else self._transposed(grad)
-        if leaves.rows.grad is not None:
-            gradient += leaves.rows.grad
+        if leaves.d_rows is not None:
+            gradient += leaves.d_rows
         return gradient
 
     def _transposed(self, gradient: Tensor) -> Tensor:

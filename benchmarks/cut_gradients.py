@@ -34,11 +34,11 @@ class FreshForward(SumAtOnce):
     """Reads nothing from history; the gradient is cut as if it did."""
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
-        everyone = self.shard.inward.rows_of(None)
+        everyone, message = self.shard.inward.rows_of(None), message.detach()
         self.history.push(everyone, message)
         gathered = sum(m.times(message, everyone) for m in self.freshness.forward_matrices(self.kind))
         assert isinstance(gathered, Tensor)
-        return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
+        return Leaves(gathered, message)
 
 
 class WholeGradient(SumAtOnce):

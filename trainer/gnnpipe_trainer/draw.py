@@ -18,11 +18,17 @@ from gnnpipe_trainer.pipeline.schedule import Work
 from gnnpipe_trainer.planning.simulate import EQUAL_COSTS, play
 from gnnpipe_trainer.timeline import Row, Span, idle_share, is_work, makespan
 
-COLOURS = {Work.FORWARD: "#4c78a8", Work.INPUT_GRADIENT: "#f58518", Work.WEIGHT_GRADIENT: "#54a24b"}
+COLOURS = {
+    Work.FORWARD: "#4c78a8",
+    Work.INPUT_GRADIENT: "#f58518",
+    Work.WEIGHT_GRADIENT: "#54a24b",
+    Work.BACKWARD: "#e45756",
+}
 MEANINGS = {
     Work.FORWARD: "forward",
     Work.INPUT_GRADIENT: "input gradient",
     Work.WEIGHT_GRADIENT: "weight gradient",
+    Work.BACKWARD: "both",
 }
 IDLE, TRANSFER, OTHER = "#eeeeee", "#b279a2", "#9d9d9d"
 ROW_INCHES = 0.5
@@ -149,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("path", type=Path, help="a .png or .svg file")
     parser.add_argument("--stages", type=int, default=4)
     parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--joint-backward", action="store_true", help="I and W in one go")
+    parser.add_argument("--joint-backward", action="store_true", help="put off no weight gradients")
     given = parser.parse_args(arguments)
     draw_schedule(given.path, given.stages, given.slots, not given.joint_backward)
 

@@ -13,7 +13,7 @@ WAIT = "wait "  # begins the names of spans in which a rank waited for the wire
 class Span:
     """Something that a rank did from `start` to `end`, in seconds (or whatever unit the costs are in)."""
 
-    name: str  # as the schedule prints it: F3, I3, W3, RECV(F3), SEND(F3); or what else took time
+    name: str  # as the schedule prints it: F3, I3, W3, B3, RECV(F3), SEND(F3); or what else took time
     start: float
     end: float
 
@@ -48,5 +48,5 @@ def worked(row: Row) -> list[tuple[Span, float]]:
 
 
 def is_work(span: Span) -> bool:
-    """F, I and W of a slot, as opposed to transfers and waits."""
+    """F, I, W and B of a slot, as opposed to transfers and waits."""
     return span.name[:1] in set(Work) and span.name[1:].isdigit()

@@ -131,7 +131,7 @@ def draw_typical_epoch(path: Path, recorded: Recorded, plan: Plan, split_backwar
 
 
 def mean_costs(rows: list[Row]) -> dict[Work, float]:
-    """Mean seconds of each kind of work, waits left out. Where backward is not split, W costs nothing: I has it."""
+    """Mean seconds of each kind of work, waits left out; 0 of a kind that was not done."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         for span, taken in worked(row):
@@ -146,5 +146,5 @@ def _drawn(row: Row) -> Row:
 
 def _category(span: Span) -> str:
     if is_work(span):
-        return {"F": "forward", "I": "input gradient", "W": "weight gradient"}[span.name[0]]
+        return {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}[span.name[0]]
     return "epoch" if span.name.startswith("epoch") else "transfer"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnnpipe_trainer.pipeline import schedule
 from gnnpipe_trainer.pipeline.schedule import (
+    LEAD,
     Action,
     Move,
     Work,
@@ -75,8 +76,15 @@ def test_every_slot_is_worked_once_and_backward_mirrors_forward(shape: tuple[int
     for actions in all_stages(*shape):
         work = {kind: [a.position for a in actions if a.work is kind and a.move is None] for kind in Work}
         assert work[Work.FORWARD] == list(range(slots))
-        assert work[Work.INPUT_GRADIENT] == list(reversed(range(slots)))
-        assert Counter(work[Work.WEIGHT_GRADIENT]) == (Counter(range(slots)) if split else Counter())
+        assert work[Work.INPUT_GRADIENT] + work[Work.BACKWARD] == list(reversed(range(slots)))
+        assert Counter(work[Work.WEIGHT_GRADIENT]) == Counter(work[Work.INPUT_GRADIENT])
+        assert split or not work[Work.WEIGHT_GRADIENT]
+
+
+def test_later_stages_put_off_more_weight_gradients_and_the_first_none() -> None:
+    for stage, actions in enumerate(all_stages(4, 16, True)):
+        put_off = [a for a in actions if a.work is Work.WEIGHT_GRADIENT]
+        assert len(put_off) == min(16, LEAD * stage)
 
 
 @given(pipelines)

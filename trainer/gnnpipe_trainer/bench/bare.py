@@ -19,8 +19,9 @@ from gnnpipe_trainer.bench.epochs import Figures, Step, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.models.dense import product, weight_gradient
+from gnnpipe_trainer.models.dense import add_product, gradients, product
 from gnnpipe_trainer.models.gcn import GCNBlock
+from gnnpipe_trainer.models.linear import Linear
 from gnnpipe_trainer.models.sage import SAGEBlock
 from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
@@ -47,32 +48,45 @@ class Layer:
             self.sums = _times(self.matrix, inputs) if constant_sums is None else constant_sums
             outputs = product(self.sums, weight, bias, relu=self.root is None and not self.last)
         if self.root is not None:
-            outputs += product(inputs, self.root.weight)
-        if not self.last and (self.root is not None or self.multiply_first):
+            add_product(outputs, inputs, self.root.weight, relu=not self.last)
+        elif not self.last and self.multiply_first:
             outputs.relu_()
         self.outputs = outputs
         return self.outputs
 
     def backward(self, gradient: Tensor, first: bool) -> Tensor:
         """From the gradient of the outputs to that of the inputs; weight gradients are left on the weights."""
-        if not self.last:
-            gradient = torch.ops.aten.threshold_backward(gradient, self.outputs, 0)
-        weight = self.neighbours.weight
-        self.neighbours.bias.grad = gradient.sum(0)
-        if self.root is not None:
-            self.root.weight.grad = weight_gradient(gradient, self.inputs)
+        linear, outputs = self.neighbours, None if self.last else self.outputs
+        for parameter in (linear.weight, linear.bias, *(() if self.root is None else (self.root.weight,))):
+            parameter.grad = torch.zeros_like(parameter)
         if self.multiply_first:
-            products = _times(self.transposed, gradient)
-            weight.grad = weight_gradient(products, self.inputs)
-            below = product(products, weight.t())
+            gradient = (
+                gradient if outputs is None else torch.ops.aten.threshold_backward(gradient, outputs, 0)
+            )
+            linear.bias.grad = gradient.sum(0)
+            below = _layer_gradients(linear, _times(self.transposed, gradient), None, self.inputs)
         else:
-            weight.grad = weight_gradient(gradient, self.sums)
-            if first:
-                return gradient
-            below = _times(self.transposed, product(gradient, weight.t()))
-        if self.root is not None:
-            below += product(gradient, self.root.weight.t())
-        return below
+            below = _layer_gradients(linear, gradient, outputs, self.sums, first, linear.bias.grad)
+            below = below if first else _times(self.transposed, below)
+        if self.root is None:
+            return below
+        own = _layer_gradients(self.root, gradient, outputs, self.inputs, first)
+        return own if first else below.add_(own)
+
+
+def _layer_gradients(
+    linear: Linear,
+    gradient: Tensor,
+    outputs: Tensor | None,
+    inputs: Tensor,
+    first: bool = False,
+    bias_gradient: Tensor | None = None,
+) -> Tensor:
+    """The gradient of the inputs, or anything in the first layer, where nobody wants it."""
+    below = torch.empty_like(inputs)
+    matrix, place = (None, None) if first else (linear.weight, below)
+    gradients(gradient, outputs, inputs, matrix, place, linear.weight.grad, bias_gradient)
+    return below
 
 
 def layers_of(model: Model, shard: Shard) -> list[Layer]:

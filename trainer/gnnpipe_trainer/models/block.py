@@ -9,7 +9,7 @@ engine may call it on any set of vertices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from torch import Tensor, nn
 
@@ -18,6 +18,15 @@ State = tuple[Tensor, ...]
 
 EdgeWeights = Literal["sym", "mean", "sum"]
 """sym: D^-1/2 (A+I) D^-1/2 by in-degree; mean: 1 / in-degree, 0 for isolated vertices; sum: 1."""
+
+
+class ByHand(Protocol):
+    """What `update` does, outside autograd, with [n, width] tensors; see models/by_hand.py."""
+
+    def forward(self, gathered: Tensor, own: Tensor) -> Tensor: ...
+    def backward(
+        self, dh: Tensor, h: Tensor, gathered: Tensor, own: Tensor, d_gathered: Tensor | None, wants_own: bool
+    ) -> Tensor | None: ...
 
 
 class BadModel(ValueError):
@@ -31,12 +40,24 @@ class Block(nn.Module):
     gradient_stops_at_zeros = False
     """Whether the weights' gradients depend on that of a number of the state only where the number is not zero, as
     after ReLU and dropout: then `wireZeros: skip` keeps zeros and their gradients off stage borders."""
+    by_hand: ByHand | None = None
+    """`update` with its backward written out, for states of one tensor; None: autograd finds it."""
     bypass: bool = False  # whether a vertex's own state reaches the next one beside the aggregation too
 
     def __init__(self, message_width: int, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.message_width = message_width  # columns of what neighbours read
         self.widths = widths  # of the State that update returns
+
+    @property
+    def sends_state(self) -> bool:
+        """Whether `message` returns the first tensor of the state as it is."""
+        return type(self).message is Block.message
+
+    @property
+    def sent_by(self) -> nn.Linear | None:
+        """The layer that, without its bias, makes the message out of the first tensor of the state, if one does."""
+        return None
 
     def message(self, state: State) -> Tensor:
         """[n, message_width]: what neighbours read; unless overridden, the first tensor of the state."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, FirstTensor, Model, RawFeatures, State
+from gnnpipe_trainer.models.by_hand import relu_of_linear
 from gnnpipe_trainer.models.layers import Between, Norm, conv_widths
-from gnnpipe_trainer.models.linear import glorot_linear
+from gnnpipe_trainer.models.linear import Linear, glorot_linear
 
 
 class GCNBlock(Block):
@@ -25,6 +26,15 @@ class GCNBlock(Block):
         self.linear = glorot_linear(inputs, outputs)
         self.between = between
         self.gradient_stops_at_zeros = not between.last
+        self.by_hand = None if multiply_first else relu_of_linear(between, self.linear)
+
+    @property
+    def sends_state(self) -> bool:
+        return not self.multiply_first
+
+    @property
+    def sent_by(self) -> Linear | None:
+        return self.linear if self.multiply_first else None
 
     def message(self, state: State) -> Tensor:
         return self.linear.without_bias(state[0]) if self.multiply_first else state[0]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gnnpipe_trainer.models.dense import product, product_into, weight_gradient
+from gnnpipe_trainer.models.dense import gradients, product
 
 
 class WeightGradientQueue:
@@ -40,8 +40,9 @@ class WeightGradientQueue:
         return count
 
 
-# A plain global, not a ContextVar: on GPUs autograd runs backward in threads of its own.
-_open_queue: WeightGradientQueue | None = None
+# A plain global, not a ContextVar: on GPUs autograd runs backward in threads of its own. An empty tuple: nothing is put
+# off, but weight gradients are added to .grad where they are made.
+_open_queue: WeightGradientQueue | tuple[()] | None = None
 
 
 @contextmanager
@@ -50,10 +51,21 @@ def defer_weight_gradients(queue: WeightGradientQueue) -> Iterator[WeightGradien
 
     Use with `backward`, which adds to `.grad`; `torch.autograd.grad` would find no weight gradient to return.
     """
+    with _weight_gradients_to(queue):
+        yield queue
+
+
+def add_weight_gradients() -> AbstractContextManager[None]:
+    """Backward calls inside add weight gradients to `.grad` in the pass that makes them. For `backward` only, too."""
+    return _weight_gradients_to(())
+
+
+@contextmanager
+def _weight_gradients_to(queue: WeightGradientQueue | tuple[()]) -> Iterator[None]:
     global _open_queue
     outer, _open_queue = _open_queue, queue
     try:
-        yield queue
+        yield
     finally:
         _open_queue = outer
 
@@ -64,6 +76,35 @@ def want_gradient_in(x: Tensor, place: Tensor) -> None:
     A wish: it is not fulfilled where x feeds something else as well, or something between it and the Linear.
     """
     x.gradient_place = place  # type: ignore[attr-defined]
+
+
+class _Kept:
+    """A result that its own backward needs, wherever it lies by then."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.lie_in(tensor.detach())
+
+    def lie_in(self, tensor: Tensor) -> None:
+        self.tensor, self.version = tensor, tensor._version
+
+    def take(self) -> Tensor:
+        if self.tensor._version != self.version:
+            raise RuntimeError("the result of a ReLU was overwritten, and its backward needs it")
+        return self.tensor
+
+
+def lie_in(x: Tensor, place: Tensor) -> None:
+    """x has been copied to `place`, which nobody writes to before x's backward: x and what it keeps of itself lie
+    there from now on, and x's own memory is given back."""
+    place = place.detach()
+    x.data = (
+        place  # by this, not by a view: x keeps counting its own changes, not those of its neighbours there
+    )
+    kept: _Kept | None = vars(x).pop("kept", None)
+    if kept is not None:
+        kept.lie_in(x.detach())
 
 
 class Linear(nn.Linear):
@@ -98,7 +139,10 @@ def glorot_linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
 
 def _times(x: Tensor, weight: Tensor, bias: Tensor | None, share: float = 1.0, relu: bool = False) -> Tensor:
     if x.dim() == 2 and torch.is_grad_enabled():
-        y: Tensor = _SplitLinear.apply(x, weight, bias, share, relu)  # type: ignore[no-untyped-call]
+        kept: list[_Kept] = []
+        y: Tensor = _SplitLinear.apply(x, weight, bias, share, kept if relu else None)  # type: ignore[no-untyped-call]
+        if kept:
+            y.kept = kept[0]  # type: ignore[attr-defined]
         return y
     return product(x, _matrix(weight, share), bias, relu)
 
@@ -112,46 +156,95 @@ def _matrix(weight: Tensor, share: float) -> Tensor:
 
 class _SplitLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, share: float, relu: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, share: float, kept: list[_Kept] | None
+    ) -> Tensor:
+        """`kept`: None for no ReLU, else a list that is given what the ReLU keeps of its result."""
         # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
         ctx.weight, ctx.bias, ctx.share = weight, bias, share
         ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
-        y = product(x, _matrix(weight, share), bias, relu)
-        ctx.save_for_backward(x, weight, y if relu else None)
+        y = product(x, _matrix(weight, share), bias, relu=kept is not None)
+        ctx.kept = None
+        if kept is not None:
+            ctx.kept = _Kept(y)
+            kept.append(ctx.kept)
+        ctx.save_for_backward(x, weight)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        x, weight, y = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
         need_x, need_weight, need_bias, _, _ = ctx.needs_input_grad
-        if y is not None:
-            dy = torch.ops.aten.threshold_backward(dy, y, 0)
-        dx = _input_gradient(dy, _matrix(weight, ctx.share), x.dtype, ctx.place) if need_x else None
-        if _open_queue is None or not (need_weight or need_bias):
-            dw = _weight_gradient(dy, x, ctx.share) if need_weight else None
-            return dx, dw, dy.sum(0) if need_bias else None, None, None
+        y = None if ctx.kept is None else ctx.kept.take()
+        share = ctx.share
+        matrix, dx = (_matrix(weight, share), _place(ctx.place, x)) if need_x else (None, None)
+        if _open_queue is None:
+            dw = torch.zeros_like(weight) if need_weight else None
+            db = torch.zeros_like(ctx.bias) if need_bias else None
+            gradients(dy, y, x, matrix, dx, dw, db, share=share)
+            return dx, dw, db, None, None
         wanted = ctx.weight if need_weight else None, ctx.bias if need_bias else None
-        _open_queue.push(_put_off(dy, x, *wanted, ctx.share))
+        _collect(dy, y, x, matrix, dx, wanted, share=share)
         return dx, None, None, None, None
 
 
-def _input_gradient(dy: Tensor, matrix: Tensor, dtype: torch.dtype, place: Tensor | None) -> Tensor:
-    """Under autocast dy has a lower precision than x and weight; elsewhere the casts do nothing."""
-    if place is not None and place.dtype == dy.dtype == matrix.dtype:
-        return product_into(
-            place[:], dy, matrix.t()
-        )  # a view of its own: autograd keeps what nobody else holds
-    return product(dy, matrix.to(dy.dtype).t()).to(dtype)
+Wanted = tuple[Tensor | None, Tensor | None]  # weight and bias
 
 
-def _weight_gradient(dy: Tensor, x: Tensor, share: float) -> Tensor:
-    gradient = weight_gradient(dy, x.to(dy.dtype))
-    return gradient if share == 1 else gradient.mul_(share)
+def backward_by_hand(
+    linear: nn.Linear,
+    dy: Tensor,
+    y: Tensor | None,
+    x: Tensor,
+    dx: Tensor | None,
+    scale: float = 1.0,
+    with_bias: bool = True,
+) -> None:
+    """Backward of x W^T + b outside autograd, or of what ReLU and dropout made of it, y, whose scale is that of what it
+    keeps. Writes dx if it is given; weight gradients go where those of others go."""
+    weight, bias = linear.weight, linear.bias if with_bias else None
+    wanted = (
+        weight if weight.requires_grad else None,
+        bias if bias is not None and bias.requires_grad else None,
+    )
+    _collect(dy, y, x, None if dx is None else weight, dx, wanted, scale)
+
+
+def _collect(
+    dy: Tensor,
+    y: Tensor | None,
+    x: Tensor,
+    matrix: Tensor | None,
+    dx: Tensor | None,
+    wanted: Wanted,
+    scale: float = 1.0,
+    share: float = 1.0,
+) -> None:
+    """Weight gradients are put off if a queue is open, and added to .grad at once otherwise."""
+    if isinstance(_open_queue, WeightGradientQueue):
+        gradients(dy, y, x, matrix, dx, scale=scale)
+        if wanted != (None, None):
+            _open_queue.push(_put_off(dy, y, x, wanted, scale, share))
+    else:
+        gradients(dy, y, x, matrix, dx, _gradient_of(wanted[0]), _gradient_of(wanted[1]), scale, share)
+
+
+def _place(wish: Tensor | None, x: Tensor) -> Tensor:
+    if wish is not None and wish.dtype is x.dtype:
+        return wish[:]  # a view of its own: autograd keeps what nobody else holds
+    return torch.empty_like(x)
+
+
+def _gradient_of(parameter: Tensor | None) -> Tensor | None:
+    """Where a parameter's gradient is added up."""
+    if parameter is not None and parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return None if parameter is None else parameter.grad
 
 
 def _put_off(
-    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, share: float
+    dy: Tensor, y: Tensor | None, x: Tensor, wanted: Wanted, scale: float, share: float
 ) -> Callable[[], None]:
     versions = dy._version, x._version
 
@@ -160,17 +253,6 @@ def _put_off(
             raise RuntimeError(
                 "a tensor that a put-off weight gradient needs was overwritten: run the queue before that"
             )
-        if weight is not None:
-            _accumulate(weight, _weight_gradient(dy, x, share))
-        if bias is not None:
-            _accumulate(bias, dy.sum(0))
+        gradients(dy, y, x, None, None, _gradient_of(wanted[0]), _gradient_of(wanted[1]), scale, share)
 
     return add_gradients
-
-
-def _accumulate(parameter: Tensor, gradient: Tensor) -> None:
-    gradient = gradient.to(parameter.dtype)
-    if parameter.grad is None:
-        parameter.grad = gradient
-    else:
-        parameter.grad += gradient

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def loss_sum(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """The loss summed over masked rows; the caller divides by the number of training vertices of the graph.
+def loss_sum(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The loss summed over masked rows, or over all; the caller divides by the number of training vertices.
 
     Multi-class: cross entropy. Multi-label: binary cross entropy, averaged over the classes of a row.
     """
-    logits, labels = logits[mask], labels[mask]
+    if mask is not None:
+        logits, labels = logits[mask], labels[mask]
     if labels.dim() == 1:
         return F.cross_entropy(logits, labels, reduction="sum")
     per_class = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, FirstTensor, Model, RawFeatures, State
+from gnnpipe_trainer.models.by_hand import relu_of_linear
 from gnnpipe_trainer.models.layers import Between, Norm, conv_widths
 from gnnpipe_trainer.models.linear import Linear
 
@@ -27,6 +28,15 @@ class SAGEBlock(Block):
         self.root = Linear(inputs, outputs, bias=False)
         self.between = between
         self.gradient_stops_at_zeros = not between.last
+        self.by_hand = None if multiply_first else relu_of_linear(between, self.neighbours, self.root)
+
+    @property
+    def sends_state(self) -> bool:
+        return not self.multiply_first
+
+    @property
+    def sent_by(self) -> Linear | None:
+        return self.neighbours if self.multiply_first else None
 
     def message(self, state: State) -> Tensor:
         return self.neighbours.without_bias(state[0]) if self.multiply_first else state[0]

@@ -68,8 +68,6 @@ class Engine:
         self.dtype = DTYPES[job.spec.training.precision]
         self.traffic = Traffic()
         self.slots = slots or slot_count(plan.stages, plan.ways, plan.chunks)
-        # Nobody waits for the first stage's input gradients: there W follows at once, best where I has its data.
-        self.puts_off_weights = job.spec.parallelism.split_backward and not topology.is_first
         self.shard = shard or Shard(graph, topology.way, self.dtype, device)
         self.model = model.to(dtype=WEIGHT_DTYPES[job.spec.training.precision])
         for module in self.modules_of(topology.stage):

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import State
-from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
+from gnnpipe_trainer.models.linear import WeightGradientQueue, add_weight_gradients, defer_weight_gradients
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.schedule import Action, Move, Work
-from gnnpipe_trainer.pipeline.stage import Gradients
+from gnnpipe_trainer.pipeline.segment import Gradients
 
 if TYPE_CHECKING:
     from gnnpipe_trainer.pipeline.engine import Engine
 
-RECEIVES_AHEAD = 4  # posted before they are needed, so that a sender never waits for this rank's compute
+RECEIVES_AHEAD = 16  # posted before they are needed, so that a sender never waits for this rank's compute
 
 
 class EpochRun:
@@ -50,10 +50,15 @@ class EpochRun:
             self._send(action)
         elif action.work is Work.FORWARD:
             self._forward(action.position)
-        elif action.work is Work.INPUT_GRADIENT:
-            self._backward(action.position)
-        elif self.engine.puts_off_weights:
+        elif action.work is Work.WEIGHT_GRADIENT:
             self.weight_work.pop(action.position).run()
+        elif action.work is Work.INPUT_GRADIENT:
+            self.weight_work[action.position] = WeightGradientQueue()
+            with defer_weight_gradients(self.weight_work[action.position]):
+                self._backward(action.position)
+        else:
+            with add_weight_gradients():
+                self._backward(action.position)
 
     def _sort_out_edges(self) -> None:
         """Fills waiting time: later stages wait for the first slot, the first stage for the first gradient."""
@@ -72,13 +77,7 @@ class EpochRun:
         gradients = self.gradients.pop(position, None)
         if gradients is None:  # the last stage starts from the loss
             gradients = (torch.ones((), dtype=engine.dtype, device=engine.device),)
-        if engine.puts_off_weights:
-            queue = self.weight_work[position] = WeightGradientQueue()
-            with defer_weight_gradients(queue):
-                gradients = engine.stage.backward(slot, gradients)
-        else:
-            gradients = engine.stage.backward(slot, gradients)
-        self.gradients[position] = gradients
+        self.gradients[position] = engine.stage.backward(slot, gradients)
 
     def _send(self, action: Action) -> None:
         channel = self.engine.channels[action.work, Move.SEND]

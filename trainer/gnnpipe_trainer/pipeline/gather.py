@@ -18,19 +18,39 @@ import torch
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, ConvBlock, EdgeWeights, State
-from gnnpipe_trainer.models.linear import want_gradient_in
+from gnnpipe_trainer.models.linear import lie_in, want_gradient_in
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
 from gnnpipe_trainer.pipeline.shard import Shard
-from gnnpipe_trainer.pipeline.wire import Ways
+from gnnpipe_trainer.pipeline.wire import Ways, nothing_to_wait_for
 
 
-@dataclass
+@dataclass(slots=True)
 class Leaves:
-    """What a slot took out of a block's buffer; gradients collect on them."""
+    """What a slot took out of a block's buffer, and the gradients that flow back there."""
 
     gathered: Tensor | None  # [n, width] weighted sum, if the block is one
     rows: Tensor  # [n, width] own rows; for a conv: own rows, then halo rows
+    constant: bool = False  # nothing flows back
+    d_gathered: Tensor | None = None
+    d_rows: Tensor | None = None
+
+    def track(self, place: Tensor | None) -> None:
+        """From now on autograd collects gradients here; that of the sum is best written to `place`."""
+        if self.constant:
+            return
+        self.rows = (
+            self.rows.data.requires_grad_()
+        )  # .data: others' rows lie beside these and may still change
+        if self.gathered is not None:
+            self.gathered.requires_grad_()
+            if place is not None:
+                want_gradient_in(self.gathered, place)
+
+    def collect(self) -> None:
+        """What autograd has found."""
+        self.d_rows = self.rows.grad
+        self.d_gathered = None if self.gathered is None else self.gathered.grad
 
 
 class Gather(Protocol):
@@ -43,7 +63,12 @@ class Gather(Protocol):
         """The buffer of gradients, where the next epoch reads it."""
 
     def start_epoch(self, freshness: Freshness) -> None: ...
-    def read(self, slot: int | None, message: Tensor) -> Leaves: ...
+    def read(self, slot: int | None, message: Tensor) -> Leaves:
+        """`message` may be part of an autograd graph; the leaves are of none."""
+
+    def gradient_place(self, slot: int | None) -> Tensor | None:
+        """Where the gradient of what a slot gathered is best written."""
+
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves: ...
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State: ...
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None: ...
@@ -57,6 +82,7 @@ class WeightedSum:
         self.block, self.shard, self.history, self.ways, self.factor = block, shard, history, ways, factor
         self.kind: EdgeWeights = block.edge_weights
         self.matrix = shard.matrix(self.kind, transposed=False)
+        self._gradients_of: dict[int | None, Tensor] = {}
 
     @cached_property
     def gradients(self) -> Tensor:
@@ -83,8 +109,6 @@ class WeightedSum:
     def read(self, slot: int | None, message: Tensor) -> Leaves:
         leaves = self._take(self.history, slot, message)
         assert leaves.gathered is not None
-        if slot is not None:
-            want_gradient_in(leaves.gathered, self.gradients[self.shard.outward.rows_of(slot)])
         if self.history.spec.mode == "shift" and not self.freshness.all_fresh:
             rows = self.shard.inward.rows_of(slot)
             leaves.gathered.data += self.freshness.stale_weight(self.kind)[rows] * self.history.shift
@@ -99,20 +123,20 @@ class WeightedSum:
 
     def _take(self, history: History, slot: int | None, message: Tensor) -> Leaves:
         """Own rows are summed while halo rows are still on their way."""
-        arrive = publish(self.shard, history, self.ways, slot, message)
+        rows, arrive = publish(self.shard, history, self.ways, slot, message)
         gathered = self.matrix.times(history.live, self.shard.inward.rows_of(slot), arrive)
-        gathered = gathered.to(message.dtype)
-        return Leaves(gathered.requires_grad_(), message.detach().requires_grad_())
+        if gathered.dtype is not message.dtype:
+            gathered = gathered.to(message.dtype)
+        return Leaves(gathered, rows)
 
     def apply(self, slot: int | None, leaves: Leaves, state: State) -> State:
         assert leaves.gathered is not None
         return self.block.update(leaves.gathered, leaves.rows, state)
 
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
-        assert leaves.gathered is not None
         side = self.shard.outward
         rows, exchanges = side.rows_of(slot), side.exchanges(slot)
-        incoming = leaves.gathered.grad
+        incoming = leaves.d_gathered
         if self.history.keeps_gradients:
             matrix = self.shard.matrix(self.kind, transposed=True)
         else:
@@ -121,23 +145,35 @@ class WeightedSum:
             if self.history.keeps_gradients:
                 self.gradients.copy_(incoming)
                 self._blend([slice(None)])
-            return _plus(matrix.times(incoming, rows), leaves.rows.grad)
-        own = self.gradients[rows]
+            return _plus(matrix.times(incoming, rows), leaves.d_rows)
+        own = self._own_gradients(slot)
         if incoming is None:
             own.zero_()
         elif incoming.data_ptr() != own.data_ptr():
             own.copy_(incoming)
-        wait = self.ways.swap(
-            [(e.way, self.gradients[e.send]) for e in exchanges],
-            [(e.way, self.gradients[e.receive]) for e in exchanges],
-        )
-        gradient = _plus(matrix.times(self.gradients, rows, wait), leaves.rows.grad)
-        arrived = [rows, *(e.receive for e in exchanges)]
+        wait = nothing_to_wait_for
+        if exchanges:
+            wait = self.ways.swap(
+                [(e.way, self.gradients[e.send]) for e in exchanges],
+                [(e.way, self.gradients[e.receive]) for e in exchanges],
+            )
+        gradient = _plus(matrix.times(self.gradients, rows, wait), leaves.d_rows)
+        arrived = [rows, *[e.receive for e in exchanges]]
         self._blend(arrived)
         if self.factor != 1.0:  # rows of other slots read these gradients from now on, and count them more
             for part in arrived:
                 self.gradients[part] *= self.factor
         return gradient
+
+    def gradient_place(self, slot: int | None) -> Tensor | None:
+        """In the buffer that others sum from; a whole graph needs none."""
+        return None if slot is None else self._own_gradients(slot)
+
+    def _own_gradients(self, slot: int | None) -> Tensor:
+        """A slot's rows of the buffer."""
+        if slot not in self._gradients_of:
+            self._gradients_of[slot] = self.gradients[self.shard.outward.rows_of(slot)]
+        return self._gradients_of[slot]
 
     def _blend(self, parts: list[slice]) -> None:
         """Take up what has arrived in these rows, for the next epoch."""
@@ -164,7 +200,10 @@ class ConstantSum:
         pass
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
-        return Leaves(self.sum[self.shard.inward.rows_of(slot)], message.detach())
+        return Leaves(self.sum[self.shard.inward.rows_of(slot)], message.detach(), constant=True)
+
+    def gradient_place(self, slot: int | None) -> Tensor | None:
+        return None
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
         return self.read(None, message)
@@ -205,16 +244,21 @@ class Convolution:
         self.freshness = freshness
 
     def read(self, slot: int | None, message: Tensor) -> Leaves:
-        publish(self.shard, self.history, self.ways, slot, message)()
+        _, arrive = publish(self.shard, self.history, self.ways, slot, message)
+        arrive()
         bipartite = self._edges(slot)
         rows = self.history.live[bipartite.sources].to(message.dtype)
         if self.history.spec.mode == "shift" and slot is not None:
             rows[~self.freshness.fresh_rows(bipartite.slots, slot)] += self.history.shift
-        return Leaves(None, rows.requires_grad_())
+        return Leaves(None, rows)
+
+    def gradient_place(self, slot: int | None) -> Tensor | None:
+        return None
 
     def read_exact(self, message: Tensor, fill_history: bool) -> Leaves:
         buffer = whole_graph(self.shard, message)
-        publish(self.shard, buffer, self.ways, None, message)()
+        _, arrive = publish(self.shard, buffer, self.ways, None, message)
+        arrive()
         if fill_history:
             self.history.seed(buffer.live)
         return Leaves(None, buffer.live[self._edges(None).sources])
@@ -226,7 +270,7 @@ class Convolution:
         return self.block.update(gathered, leaves.rows[:count], state)
 
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
-        self._add_back(slot, leaves.rows.grad)
+        self._add_back(slot, leaves.d_rows)
         side = self.shard.inward
         exchanges = side.exchanges(slot)
         arriving = [
@@ -284,23 +328,32 @@ def _plus(gradient: Tensor, more: Tensor | None) -> Tensor:
 
 def publish(
     shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor
-) -> Callable[[], None]:
+) -> tuple[Tensor, Callable[[], None]]:
     """Make a slot's fresh rows readable here, and start swapping those that other ways need.
 
-    Call what is returned before halo rows are read.
+    Returns where the slot's rows lie from now on, `message` too, and what to call before halo rows are read.
     """
     side = shard.inward
     own, exchanges = side.rows_of(slot), side.exchanges(slot)
-    arriving = [(e.way, history.landing(e.receive, message)) for e in exchanges]
-    wait = ways.swap([(e.way, message[e.send - own.start]) for e in exchanges], arriving)
-    history.push(own, message)
+    fresh = message.detach()
+    arriving = [(e.way, history.landing(e.receive, fresh)) for e in exchanges]
+    wait = nothing_to_wait_for
+    if exchanges:
+        wait = ways.swap([(e.way, fresh[e.send - own.start]) for e in exchanges], arriving)
+    place = history.push(own, fresh)
+    if place is None:
+        place = fresh
+    elif message.requires_grad:
+        lie_in(message, place)
+    if not exchanges:
+        return place, wait
 
     def arrive() -> None:
         wait()
         for exchange, (_, rows) in zip(exchanges, arriving, strict=True):
             history.push_halo(exchange.receive, rows)
 
-    return arrive
+    return place, arrive
 
 
 def whole_graph(shard: Shard, message: Tensor) -> WholeGraph:

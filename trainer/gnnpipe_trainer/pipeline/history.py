@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnpipe_api.job import HistorySpec
+from gnnpipe_trainer import kernels
 from gnnpipe_trainer.pages import on_pages
 
 DRIFT_ROWS = 256  # of each push are compared, evenly spread: enough for a mean, and next to no memory traffic
@@ -28,8 +29,9 @@ class History:
         self._epoch = 0
         self.shift = live.new_zeros(live.shape[1])  # mean of (fresh - historical) so far
         self._shift_rows = 0
-        self._difference: float | Tensor = 0.0
-        self._magnitude: float | Tensor = 0.0
+        # Squares of (fresh - served), and of fresh.
+        self._drift = torch.zeros(2, dtype=torch.float64, device=live.device)
+        self._blends_at_once = spec.mode == "ema" and spec.decay > 0.5 and kernels.fits(live)  # see blend.c
 
     @property
     def keeps_gradients(self) -> bool:
@@ -54,14 +56,19 @@ class History:
         """Count on from a checkpoint: mode frozen refreshes by the number of epochs done."""
         self._epoch = epochs_done
 
-    def push(self, rows: slice, fresh: Tensor) -> None:
-        """Own rows, as they turned out in this epoch."""
-        served, fresh = self.live[rows], fresh.to(self.live.dtype)
-        self._measure_drift(served, fresh)
+    def push(self, rows: slice, fresh: Tensor) -> Tensor | None:
+        """Own rows, as they turned out in this epoch. Returns where they lie until it is over, if they do unchanged."""
+        served = self.live[rows]
+        if self._takes_at_once(fresh):
+            self._blend_at_once(served, rows, fresh, _drift_stride(fresh))
+            return served
+        pushed = fresh.to(self.live.dtype)
+        self._measure_drift(served, pushed)
         if self.spec.mode == "shift":
             self._shift_rows += fresh.shape[0]
-            self.shift += ((fresh - served).sum(0) - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
-        self.push_halo(rows, fresh)
+            self.shift += ((pushed - served).sum(0) - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
+        self.push_halo(rows, pushed)
+        return served if pushed.dtype is fresh.dtype else None
 
     def landing(self, rows: slice, like: Tensor) -> Tensor:
         """Where rows of other ways arrive, as wide as `like`; `push_halo` them once they are there."""
@@ -69,7 +76,11 @@ class History:
 
     def push_halo(self, rows: slice, fresh: Tensor) -> None:
         """Rows of other ways; their drift and shift are measured where they are at home."""
-        served, fresh = self.live[rows], fresh.to(self.live.dtype)
+        served = self.live[rows]
+        if self._takes_at_once(fresh):
+            self._blend_at_once(served, rows, fresh, stride=0)
+            return
+        fresh = fresh.to(self.live.dtype)
         if self._next is not None:
             self._blend(served, fresh, out=self._next[rows])
         served.copy_(fresh)
@@ -83,9 +94,17 @@ class History:
 
     def take_drift(self) -> tuple[float, float]:
         """Squared norms since the last call: of (fresh - served), and of fresh."""
-        drift = float(self._difference), float(self._magnitude)
-        self._difference = self._magnitude = 0.0
-        return drift
+        difference, magnitude = self._drift.tolist()
+        self._drift.zero_()
+        return difference, magnitude
+
+    def _takes_at_once(self, fresh: Tensor) -> bool:
+        return self._blends_at_once and kernels.fits(fresh)
+
+    def _blend_at_once(self, served: Tensor, rows: slice, fresh: Tensor, stride: int) -> None:
+        """All that the other functions do for mode ema, in one pass; drift is of each `stride`th row, 0: of none."""
+        assert self._next is not None
+        kernels.blend(served, fresh, self._next[rows], 1.0 - self.spec.decay, stride, self._drift)
 
     def _blend(self, served: Tensor, fresh: Tensor, out: Tensor) -> None:
         if self.spec.mode == "ema":
@@ -95,11 +114,14 @@ class History:
             out.copy_(fresh if refresh else served)
 
     def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
-        stride = -(-fresh.shape[0] // DRIFT_ROWS) or 1
+        stride = _drift_stride(fresh)
         sample = fresh[::stride].flatten()  # dot products of copies are quicker than norms of views
         difference = sample - served[::stride].flatten()
-        self._difference += torch.dot(difference, difference)
-        self._magnitude += torch.dot(sample, sample)
+        self._drift += torch.stack([torch.dot(difference, difference), torch.dot(sample, sample)])
+
+
+def _drift_stride(fresh: Tensor) -> int:
+    return -(-fresh.shape[0] // DRIFT_ROWS) or 1
 
 
 class WholeGraph(History):
@@ -119,6 +141,7 @@ class WholeGraph(History):
         return self.live[rows]
 
     def push(self, rows: slice, fresh: Tensor) -> None:
+        """Nobody wants to lie here: whose rows are read as they are keeps them."""
         if rows.stop - rows.start == self.rows:
             self.live = fresh  # nothing comes from other ways: no copy is needed
         else:

@@ -5,7 +5,7 @@ then the backward passes in exactly the reverse order, because a slot's gradient
 read it fresh. Nothing here knows torch: lists can be printed, drawn, checked and simulated before anything runs.
 
     >>> print(" ".join(map(str, epoch_schedule(stages=2, stage=0, slots=2))))
-    F0 SEND(F0) F1 SEND(F1) RECV(I1) I1 W1 RECV(I0) I0 W0
+    F0 SEND(F0) F1 SEND(F1) RECV(I1) B1 RECV(I0) B0
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-LEAD = 2  # slots whose weight gradients a stage puts off for each stage before it
+LEAD = 3  # slots whose weight gradients a stage puts off for each stage before it
 
 
 class Work(StrEnum):
     FORWARD = "F"
     INPUT_GRADIENT = "I"
     WEIGHT_GRADIENT = "W"
+    BACKWARD = "B"  # both in one go
 
 
 class Move(StrEnum):
@@ -61,15 +62,16 @@ def slot_order(slots: int, seed: int, epoch: int, shuffle: bool) -> list[int]:
 
 def epoch_schedule(stages: int, stage: int, slots: int, split_backward: bool = True) -> list[Action]:
     """One training epoch of one stage (every way of a stage does the same)."""
-    backward = _split_backward(stage, slots) if split_backward else _joint_backward(slots)
+    late = min(slots, LEAD * stage) if split_backward else 0
     actions: list[Action] = []
-    for action in [Action(Work.FORWARD, p) for p in range(slots)] + backward:
+    for action in [Action(Work.FORWARD, p) for p in range(slots)] + _backward(slots, late):
+        carried = Work.FORWARD if action.work is Work.FORWARD else Work.INPUT_GRADIENT
         source, target = _neighbours(action.work, stages, stage)
         if source is not None:
-            actions.append(Action(action.work, action.position, Move.RECV, source))
+            actions.append(Action(carried, action.position, Move.RECV, source))
         actions.append(action)
         if target is not None:
-            actions.append(Action(action.work, action.position, Move.SEND, target))
+            actions.append(Action(carried, action.position, Move.SEND, target))
     return actions
 
 
@@ -90,27 +92,20 @@ def _neighbours(work: Work, stages: int, stage: int) -> tuple[int | None, int | 
     return {
         Work.FORWARD: (before, after),
         Work.INPUT_GRADIENT: (after, before),
+        Work.BACKWARD: (after, before),
         Work.WEIGHT_GRADIENT: (None, None),
     }[work]
 
 
-def _joint_backward(slots: int) -> list[Action]:
-    """Input and weight gradients together: the autograd of an I action does both, so there is no W."""
-    return [Action(Work.INPUT_GRADIENT, p) for p in reversed(range(slots))]
+def _backward(slots: int, late: int) -> list[Action]:
+    """In reverse order. The weight gradients of the first `late` slots are put off to the end, where a stage has time.
 
-
-def _split_backward(stage: int, slots: int) -> list[Action]:
-    """Input gradients first where an earlier stage waits for them; weight gradients a little later, or in the drain.
-
-    Nobody waits for stage 0, which does each W at once. A later one stays LEAD slots ahead of the stage before it,
-    so that this never waits for a slot that took longer. No more than that: a W that is put off for long finds what
-    it needs in memory, no longer in the cache.
+    So a stage is ahead of the one before it, which then need not wait for every slot that takes longer. No more than
+    that is put off: a weight gradient that is made later finds what it needs in memory, no longer in the cache.
     """
-    lag = min(slots, LEAD * stage)
-    actions: list[Action] = []
-    for done, position in enumerate(reversed(range(slots))):
-        actions.append(Action(Work.INPUT_GRADIENT, position))
-        if done >= lag:
-            actions.append(Action(Work.WEIGHT_GRADIENT, slots - 1 - (done - lag)))
-    actions += [Action(Work.WEIGHT_GRADIENT, position) for position in reversed(range(lag))]
-    return actions
+    first, others = range(slots - 1, slots - 1 - late, -1), range(slots - 1 - late, -1, -1)
+    return [
+        *(Action(Work.INPUT_GRADIENT, p) for p in first),
+        *(Action(Work.BACKWARD, p) for p in others),
+        *(Action(Work.WEIGHT_GRADIENT, p) for p in first),
+    ]

@@ -48,6 +48,10 @@ class Adjacency:
         self.halo = _outside(global_columns, self.low, self.high)
         self.columns = self._localise(global_columns)
         self.slot_of_row = self._slots_of_rows(bounds)
+        self._rows_of: dict[int | None, slice] = {
+            None: slice(0, self.own),
+            **{slot: slice(int(self.bounds[slot]), int(self.bounds[slot + 1])) for slot in range(slots)},
+        }
         self._plan_exchanges(indptr, columns, bounds, ways, way)
 
     @property
@@ -57,9 +61,7 @@ class Adjacency:
 
     def rows_of(self, slot: int | None) -> slice:
         """The own rows of a slot; None is the whole graph as one slot."""
-        return (
-            slice(0, self.own) if slot is None else slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
-        )
+        return self._rows_of[slot]
 
     def exchanges(self, slot: int | None) -> list[Exchange]:
         return self._exchanges[slot]

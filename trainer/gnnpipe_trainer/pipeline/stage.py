@@ -1,34 +1,19 @@
-"""This rank's blocks: one slot forward, one slot backward, and exact passes over the whole graph.
-
-Between two aggregations lies a *segment*: the update of one block and the message of the next. It is the unit of
-autograd. Its inputs are leaves, so that backward can stop there, bring gradients across slots and ranks, and go on.
-"""
+"""This rank's blocks: one slot forward, one slot backward, and exact passes over the whole graph."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from gnnpipe_trainer.models.block import Block, State
+from gnnpipe_trainer.models.block import Block, ByHand, State
+from gnnpipe_trainer.models.dense import product
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import Gather, Leaves
+from gnnpipe_trainer.pipeline.segment import Gradients, HandSegment, Segment
 from gnnpipe_trainer.pipeline.shard import Shard
-
-Gradients = tuple[Tensor | None, ...]
-
-
-@dataclass
-class Segment:
-    """What backward needs of one segment of one slot."""
-
-    inputs: State  # leaves
-    leaves: Leaves | None  # what the aggregation before it gathered; None for a stage's first segment
-    outputs: State | None = None  # or the loss, at the very end; None: to be computed again in backward
-    message: Tensor | None = None  # what the aggregation after it publishes; None for a stage's last segment
 
 
 class Stage:
@@ -48,7 +33,9 @@ class Stage:
         self.gathers, self.shard, self.encoder, self.decoder = gathers, shard, encoder, decoder
         self.first_block, self.train_vertices, self.seed = first_block, train_vertices, seed
         self.recompute = recompute  # keep only what segments start from: less memory, more time
-        self._segments: dict[int | None, list[Segment]] = {}
+        self._segments: dict[int | None, list[Segment | HandSegment]] = {}
+        self._hands = [self._hand(index) for index in range(len(gathers) + 1)]
+        self._training_rows: dict[int | None, tuple[Tensor, Tensor]] = {}
         self._epoch = 0
 
     @property
@@ -60,39 +47,85 @@ class Stage:
         for gather in self.gathers:
             gather.start_epoch(freshness)
 
+    @torch.no_grad()
     def forward(self, slot: int | None, received: State) -> State:
         """One slot through all blocks of this stage; the last stage returns its share of the loss."""
-        segments: list[Segment] = []
-        outputs, leaves = received, None
-        for index in range(len(self.gathers) + 1):
-            segment = Segment(tuple(_leaf(t) for t in outputs), leaves)
-            with torch.set_grad_enabled(not self.recompute):
-                outputs, message = self._run(index, slot, segment)
-            if not self.recompute:
-                segment.outputs, segment.message = outputs, message
+        segments: list[Segment | HandSegment] = []
+        outputs, leaves, wants_own = received, None, True
+        segment: Segment | HandSegment
+        for index, hand in enumerate(self._hands):
+            self._seed_dropout(slot, self.first_block + index)
+            if hand is None or leaves is None:
+                segment, outputs, message = self._by_autograd(index, slot, outputs, leaves)
+                wants_own = outputs[0].requires_grad or self.recompute
+            else:
+                segment, message = self._by_hand(index, hand, leaves, outputs[0], wants_own)
+                outputs, wants_own = (segment.result,), True
             segments.append(segment)
             if message is not None:
-                leaves = self.gathers[index].read(slot, message.detach())
+                leaves = self.gathers[index].read(slot, message)
+                if isinstance(segment, HandSegment) and segment.sent_by is None:
+                    segment.result = leaves.rows  # the same numbers, where neighbours read them
+                    outputs = (leaves.rows,)
         self._segments[slot] = segments
-        return tuple(t.detach() for t in outputs)
+        return tuple([t.detach() for t in outputs])
 
+    @torch.no_grad()
     def backward(self, slot: int | None, gradients: Gradients) -> Gradients:
         """The gradients of what was received, from those of what was sent. Weight gradients collect on the way."""
         message_gradient: Tensor | None = None
         segments = self._segments.pop(slot)
         while segments:
-            segment = segments.pop()
-            if segment.outputs is None:
-                segment.outputs, segment.message = self._run(len(segments), slot, segment)
-            _backward(segment, gradients, message_gradient)
-            gradients = tuple(t.grad for t in segment.inputs)
+            segment, index = segments.pop(), len(segments)
+            if isinstance(segment, HandSegment):
+                place = self.gathers[index - 1].gradient_place(slot)
+                gradients = segment.backward(gradients, message_gradient, place)
+            else:
+                if segment.outputs is None:
+                    self._seed_dropout(slot, self.first_block + index)
+                    with torch.enable_grad():
+                        segment.outputs, segment.message = self._run(index, slot, segment)
+                gradients = segment.backward(gradients, message_gradient)
             if segment.leaves is not None:
-                message_gradient = self.gathers[len(segments) - 1].gradient(slot, segment.leaves)
+                message_gradient = self.gathers[index - 1].gradient(slot, segment.leaves)
         return gradients
+
+    def _hand(self, index: int) -> ByHand | None:
+        """How segment `index` is done by hand, if it can be: its update, and the message of the block after it."""
+        if index == 0 or self.recompute or self.shard.dtype is torch.bfloat16:
+            return None
+        if index == len(self.gathers):
+            is_sent = self.decoder is None
+        else:
+            after = self.gathers[index].block
+            is_sent = after.sends_state or after.sent_by is not None
+        return self.gathers[index - 1].block.by_hand if is_sent else None
+
+    def _by_hand(
+        self, index: int, hand: ByHand, leaves: Leaves, own: Tensor, wants_own: bool
+    ) -> tuple[HandSegment, Tensor | None]:
+        assert leaves.gathered is not None
+        result = hand.forward(leaves.gathered, own)
+        if index == len(self.gathers):
+            return HandSegment(hand, leaves, own, wants_own, result, None), None
+        sent_by = self.gathers[index].block.sent_by
+        message = result if sent_by is None else product(result, sent_by.weight)
+        return HandSegment(hand, leaves, own, wants_own, result, sent_by), message
+
+    def _by_autograd(
+        self, index: int, slot: int | None, outputs: State, leaves: Leaves | None
+    ) -> tuple[Segment, State, Tensor | None]:
+        segment = Segment(tuple([_leaf(t) for t in outputs]), leaves)
+        if leaves is not None:
+            leaves.track(self.gathers[index - 1].gradient_place(slot))
+        if self.recompute:
+            return segment, *self._run(index, slot, segment)
+        with torch.enable_grad():
+            outputs, message = segment.outputs, segment.message = self._run(index, slot, segment)
+        return segment, outputs, message
 
     def _run(self, index: int, slot: int | None, segment: Segment) -> tuple[State, Tensor | None]:
         """Segment `index`: the update of the block before it and the message of the one after it."""
-        self._seed_dropout(slot, self.first_block + index)
         with self._precision():
             if segment.leaves is None:
                 outputs = self._encode(slot, segment.inputs)
@@ -138,9 +171,12 @@ class Stage:
         return encoded
 
     def _loss(self, slot: int | None, logits: Tensor) -> Tensor:
-        rows = self.shard.inward.rows_of(slot)
-        mask = self.shard.masks["train"][rows]
-        return loss_sum(_at_least_fp32(logits), self.shard.labels[rows], mask) / self.train_vertices
+        if slot not in self._training_rows:
+            rows = self.shard.inward.rows_of(slot)
+            counted = self.shard.masks["train"][rows].nonzero().flatten()
+            self._training_rows[slot] = counted, self.shard.labels[rows][counted]
+        counted, labels = self._training_rows[slot]
+        return loss_sum(_at_least_fp32(logits).index_select(0, counted), labels) / self.train_vertices
 
     def _seed_dropout(self, slot: int | None, block: int) -> None:
         """Random numbers depend on the epoch, the block and the slot only: a resumed run draws the same ones."""
@@ -157,13 +193,3 @@ def _at_least_fp32(logits: Tensor) -> Tensor:
 
 def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_()
-
-
-def _backward(segment: Segment, gradients: Gradients, message_gradient: Tensor | None) -> None:
-    assert segment.outputs is not None
-    if segment.message is segment.outputs[0] and message_gradient is not None and gradients[0] is not None:
-        gradients, message_gradient = (message_gradient.add_(gradients[0]), *gradients[1:]), None
-    roots = list(zip((*segment.outputs, segment.message), (*gradients, message_gradient), strict=True))
-    live = [(t, g.to(t.dtype)) for t, g in roots if t is not None and g is not None and t.requires_grad]
-    if live:
-        torch.autograd.backward([t for t, _ in live], [g for _, g in live])

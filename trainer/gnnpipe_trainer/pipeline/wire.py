@@ -106,7 +106,8 @@ class Channel:
 
     def send(self, tensors: tuple[Tensor, ...], slot: int | None = None) -> None:
         """Hand over and go on. `slot` is for channels that remember what a slot was like."""
-        self._hand_over(torch.cat([t.detach().reshape(-1) for t in tensors]).to(self.wire))
+        flat = [tensor.detach().reshape(-1) for tensor in tensors]
+        self._hand_over((flat[0] if len(flat) == 1 else torch.cat(flat)).to(self.wire))
 
     def can_post(self, slot: int | None) -> bool:
         """Whether this end knows how long the slot's message will be."""
@@ -189,7 +190,7 @@ class Ways:
                 operations.append(self._operation(dist.isend, message, way))
                 self.traffic.sent[GRAPH] += message.nbytes
         if not operations:
-            return _nothing_to_wait_for
+            return nothing_to_wait_for
         works = dist.batch_isend_irecv(operations)
 
         def wait() -> None:
@@ -221,5 +222,5 @@ class Ways:
         return dist.P2POp(verb, message, self.topology.rank_of(self.topology.stage, way), self.group)
 
 
-def _nothing_to_wait_for() -> None:
+def nothing_to_wait_for() -> None:
     pass

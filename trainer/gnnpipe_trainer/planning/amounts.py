@@ -9,6 +9,7 @@ import numpy as np
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
+from gnnpipe_trainer.pipeline.schedule import epoch_schedule
 from gnnpipe_trainer.planning.cut import Cut, count_cut
 from gnnpipe_trainer.planning.forecast import UPDATE_PASSES
 from gnnpipe_trainer.planning.shape import built_in_shape
@@ -26,10 +27,11 @@ def amounts_of(job: GNNPipeJob, graph: ChunkedGraph) -> Amounts:
     for stage, layers in enumerate(plan.layers_per_stage):
         first = plan.first_layer(stage)
         work = StageWork(shape, first, layers, job.spec.parallelism)
-        actions = {
-            str(kind): {unit: float(amount.sum()) for unit, amount in amounts.items()}
-            for kind, amounts in work.amounts(counted).items()
-        }
+        schedule = epoch_schedule(plan.stages, stage, counted.slots, job.spec.parallelism.split_backward)
+        actions = {}
+        for kind, amounts in work.amounts(counted).items():
+            done = [action.position for action in schedule if action.work is kind and action.move is None]
+            actions[str(kind)] = {unit: float(amount[:, done].sum()) for unit, amount in amounts.items()}
         actions[REFRESH] = {"refresh": work.entries_to_sort_out(counted)}
         actions[STEP] = {"epoch": 1.0, "row": float(UPDATE_PASSES * shape.parameters(first, layers))}
         found.append(actions)

@@ -87,7 +87,7 @@ class Planner:
         sizes = self._message_bytes(plan, cut, wire)
         links = [self.hardware.border(stage, plan.ways) for stage in range(plan.stages - 1)]
         if self.job.spec.parallelism.wire_zeros == "auto":
-            busy = max(float(np.sum(list(stage.values()))) for stage in stages)
+            busy = max(sum(stage[Work.FORWARD]) + sum(stage[Work.BACKWARD]) for stage in stages)
             travels = [2 * sum(size) / link.bytes_per_second for link, size in zip(links, sizes, strict=True)]
             skips = worth_skipping(max(travels, default=0.0), busy)
             return self._with_zeros("skip" if skips else "send").forecast(plan)
@@ -142,7 +142,7 @@ class Planner:
             work = self._work(layer, 1)
             kind = (block, layer == 0, tuple(work.ends))
             if kind not in alike:
-                amounts = work.amounts(cut).values()
+                amounts = work.all_amounts(cut)
                 alike[kind] = sum(float(seconds(a, self.hardware.costs).sum()) for a in amounts)
             found.append(alike[kind])
         return found
@@ -174,7 +174,7 @@ class Planner:
             if not self.hardware.overlap:
                 extra = extra + np.asarray(travel)
             for end in (stages[border], stages[border + 1]):
-                for work in (Work.FORWARD, Work.INPUT_GRADIENT):
+                for work in (Work.FORWARD, Work.INPUT_GRADIENT, Work.BACKWARD):
                     end[work] = list(map(float, np.asarray(end[work]) + extra))
 
     def _end_seconds(self, plan: Plan, stage: int) -> float:

@@ -220,7 +220,7 @@ def _fitted(costs: Costs) -> Costs:
         cut = graph.cut(1, slots, stages=2)
         work = StageWork(paper_shape("gcn", graph, layers), 0, layers, AS_PUBLISHED)
         totals: dict[str, float] = {}
-        for amounts in work.amounts(cut).values():
+        for amounts in work.all_amounts(cut):
             for unit, amount in amounts.items():
                 totals[unit] = totals.get(unit, 0.0) + float(amount.sum()) * getattr(costs, unit)
         rows.append([sum(totals[unit] for unit in group) / seconds for group in groups])

@@ -13,7 +13,7 @@ from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.models.linear import WeightGradientQueue, defer_weight_gradients
+from gnnpipe_trainer.models.linear import WeightGradientQueue, add_weight_gradients, defer_weight_gradients
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.schedule import Work, slot_order
@@ -101,15 +101,22 @@ def _time_epoch(
         rows = engine.shard.inward.rows_of(slot)
         received = tuple(torch.randn(rows.stop - rows.start, width) for width in engine.widths_in)
         outputs[slot] = watch.time(Work.FORWARD, partial(engine.stage.forward, slot, received))
-    for slot in reversed(slots):
+    put_off: dict[int, WeightGradientQueue] = {}
+    for action in engine.schedule:
+        if action.move is not None or action.work is Work.FORWARD:
+            continue
+        if action.work is Work.WEIGHT_GRADIENT:
+            watch.time(action.work, put_off[action.position].run)
+            continue
+        slot = slots[action.position]
         gradients = tuple(torch.ones_like(tensor) for tensor in outputs.pop(slot))
         backward = partial(engine.stage.backward, slot, gradients)
-        if not engine.puts_off_weights:
-            watch.time(Work.INPUT_GRADIENT, backward)
+        if action.work is Work.BACKWARD:
+            with add_weight_gradients():
+                watch.time(action.work, backward)
             continue
-        queue = WeightGradientQueue()
-        with defer_weight_gradients(queue):
-            watch.time(Work.INPUT_GRADIENT, backward)
-        watch.time(Work.WEIGHT_GRADIENT, queue.run)
+        put_off[action.position] = WeightGradientQueue()
+        with defer_weight_gradients(put_off[action.position]):
+            watch.time(action.work, backward)
     watch.time(STEP, end)
     return watch.seconds

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from gnnpipe_trainer.pipeline.schedule import Action, Move, Work, epoch_schedule
 from gnnpipe_trainer.timeline import Row, Span, worked
 
-EQUAL_COSTS: Mapping[Work, float] = dict.fromkeys(Work, 1.0)
+EQUAL_COSTS: Mapping[Work, float] = {**dict.fromkeys(Work, 1.0), Work.BACKWARD: 2.0}
 StageSeconds = Mapping[Work, Sequence[float]]  # by position
 
 
@@ -97,14 +97,8 @@ def simulate(
 def play(
     stages: int, slots: int, split_backward: bool = True, costs: Mapping[Work, float] = EQUAL_COSTS
 ) -> list[Row]:
-    """One epoch whose slots cost the same on every stage and whose messages take no time.
-
-    Without split backward an I does the work of a W as well.
-    """
-    cost = dict(costs)
-    if not split_backward:
-        cost[Work.INPUT_GRADIENT] += cost[Work.WEIGHT_GRADIENT]
-    every = {work: [seconds] * slots for work, seconds in cost.items()}
+    """One epoch whose slots cost the same on every stage and whose messages take no time."""
+    every = {work: [seconds] * slots for work, seconds in costs.items()}
     return simulate([every] * stages, [[0.0] * slots] * (stages - 1), split_backward=split_backward).rows
 
 

@@ -61,16 +61,22 @@ class StageWork:
         return self.count + calls + 0.5 * encodes - 0.5 * constant + 0.75 * loses
 
     def amounts(self, cut: Cut) -> dict[Work, Amounts]:
-        """Units of work of every slot, by action."""
+        """Units of work of every slot, by action; which of them a slot takes is the schedule's to say."""
         forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
         if self.parallelism.recompute:
             for unit in ("multiply", "few", "row", "random", "conv"):
                 backward[unit] = backward[unit] + forward[unit]
-        if not self.parallelism.split_backward:
-            return {Work.FORWARD: forward, Work.INPUT_GRADIENT: _joined(backward, weights)}
-        if self.first == 0:  # nobody waits for its input gradients: the engine does both at once
-            backward, weights = _joined(backward, weights), _none(cut)
-        return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward, Work.WEIGHT_GRADIENT: weights}
+        return {
+            Work.FORWARD: forward,
+            Work.INPUT_GRADIENT: backward,
+            Work.WEIGHT_GRADIENT: weights,
+            Work.BACKWARD: _joined(backward, weights),
+        }
+
+    def all_amounts(self, cut: Cut) -> list[Amounts]:
+        """Of an epoch, however backward is split."""
+        amounts = self.amounts(cut)
+        return [amounts[Work.FORWARD], amounts[Work.BACKWARD]]
 
     def entries_to_sort_out(self, cut: Cut) -> float:
         """Edges of the fullest way that each epoch tells fresh from stale, once for all blocks and slots."""
@@ -155,7 +161,7 @@ class StageWork:
             forward["push"] += cut.receives * push * width
         forward["forward_block"] += calls
         backward["backward_block"] += calls
-        return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward}
+        return {Work.FORWARD: forward, Work.INPUT_GRADIENT: backward, Work.BACKWARD: backward}
 
 
 def seconds(amounts: Amounts, costs: Costs) -> Counts:
@@ -179,6 +185,7 @@ def stage_seconds(
         for work, sends, receives in (
             (Work.FORWARD, cut.sends, cut.receives),
             (Work.INPUT_GRADIENT, cut.out_sends, cut.out_receives),
+            (Work.BACKWARD, cut.out_sends, cut.out_receives),
         ):
             rows = np.maximum(sends, receives).max(axis=0)
             handling, waits = _swap_seconds(stage, cut, rows, hardware, wire_bytes)
