@@ -93,8 +93,16 @@ def test_a_run_that_is_not_profiled_records_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_costs_are_means_over_all_ranks() -> None:
-    rows = [[Span("F0", 0, 1), Span("I0", 1, 5), Span("RECV(F0)", 5, 9)], [Span("F0", 1, 4)]]
-    assert mean_costs(rows) == {Work.FORWARD: 2, Work.INPUT_GRADIENT: 4, Work.WEIGHT_GRADIENT: 0}
+    rows = [
+        [Span("F0", 0, 1), Span("I0", 1, 5), Span("RECV(F0)", 5, 9)],
+        [Span("F0", 1, 4), Span("B0", 4, 9)],
+    ]
+    assert mean_costs(rows) == {
+        Work.FORWARD: 2,
+        Work.INPUT_GRADIENT: 4,
+        Work.WEIGHT_GRADIENT: 0,
+        Work.BACKWARD: 5,
+    }
 
 
 def test_ranks_that_recorded_different_epochs_are_drawn_where_they_meet(tmp_path: Path) -> None:

@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnpipe_trainer.pipeline.schedule import Work, ideal_bubble
+from gnnpipe_trainer.pipeline.schedule import LEAD, Work, ideal_bubble
 from gnnpipe_trainer.planning.simulate import Cores, Epoch, simulate
 
+Costs = dict[Work, list[float]]
 SHAPES = [(1, 1), (2, 8), (4, 4), (4, 16), (5, 3)]
+
+
+def costs_of(slots: int, forward: float = 1.0, inputs: float = 1.0, weights: float = 1.0) -> Costs:
+    """Of a stage whose slots are all alike; both gradients in one go take as long as one after the other."""
+    both = inputs + weights
+    return {work: [cost] * slots for work, cost in zip(Work, (forward, inputs, weights, both), strict=True)}
 
 
 def equal(
@@ -21,9 +28,7 @@ def equal(
     work: float = 1.0,
     ways: int = 1,
 ) -> Epoch:
-    costs = {kind: [work] * slots for kind in Work}
-    if not split:
-        costs[Work.INPUT_GRADIENT] = [2 * work] * slots
+    costs = costs_of(slots, work, work, work)
     messages = [[transfer] * slots for _ in range(stages - 1)]
     return simulate([costs] * stages, messages, split_backward=split, cores=Cores(cores), ways=ways)
 
@@ -42,13 +47,14 @@ def test_without_split_backward_the_bubble_is_the_textbooks(stages: int, slots: 
 def test_an_epoch_is_never_shorter_than_its_busiest_stage_nor_longer_than_everything_in_a_row(
     costs: list[list[float]], slots: int, transfer: float, cores: int | None
 ) -> None:
-    stages = [{work: [c] * slots for work, c in zip(Work, cost, strict=True)} for cost in costs]
+    stages = [costs_of(slots, *cost) for cost in costs]
     epoch = simulate(stages, [[transfer] * slots for _ in stages[1:]], cores=Cores(cores))
     busy = [sum(cost) * slots for cost in costs]
     least = max(max(busy), sum(busy) / (cores or len(costs)))
     assert epoch.seconds >= least - 1e-6
     assert epoch.seconds <= sum(busy) + 2 * slots * transfer * (len(costs) - 1) + 1e-6
-    assert all(len(row) == 3 * slots for row in epoch.rows)
+    put_off = [min(slots, LEAD * stage) for stage in range(len(stages))]
+    assert [len(row) for row in epoch.rows] == [2 * slots + late for late in put_off]
 
 
 def test_transfers_hide_behind_compute_until_the_link_is_slower_than_a_slot() -> None:
@@ -64,7 +70,7 @@ def test_ranks_that_share_cores_take_turns() -> None:
 
 
 def test_the_slowest_stage_sets_the_pace() -> None:
-    quick, slow = ({work: [cost] * 16 for work in Work} for cost in (1.0, 3.0))
+    quick, slow = (costs_of(16, cost, cost, cost) for cost in (1.0, 3.0))
     epoch = simulate([quick, slow, quick], [[0.0] * 16] * 2)
     assert epoch.seconds == pytest.approx(3 * 16 * 3, rel=0.06)
 
@@ -94,15 +100,15 @@ def test_a_device_for_every_rank_is_never_crowded() -> None:
 
 
 def test_the_next_epoch_begins_while_later_stages_still_end_this_one() -> None:
-    even = {work: [1.0] * 4 for work in Work}
-    late = {**even, Work.WEIGHT_GRADIENT: [3.0] * 4}  # which the last stage puts off to the end
+    even = costs_of(4)
+    late = costs_of(4, weights=3.0)  # which the last stage puts off to the end, but for one slot
     once, often = (simulate([even, late], [[0.0] * 4], epochs=epochs) for epochs in (1, 3))
     assert once.seconds == 1 + 4 * 5
     assert often.seconds == 4 * 5
 
 
 def test_what_is_done_before_the_first_wait_is_hidden_behind_it_and_what_comes_last_is_not() -> None:
-    costs = {work: [1.0] * 8 for work in Work}
+    costs = costs_of(8)
     plain = simulate([costs] * 2, [[0.0] * 8])
     assert simulate([costs] * 2, [[0.0] * 8], prepare=[0.0, 0.9]).seconds == plain.seconds
     assert simulate([costs] * 2, [[0.0] * 8], end=[0.5, 0.5]).seconds == plain.seconds + 0.5
