@@ -35,7 +35,7 @@ from gnnpipe_trainer.planning.stored import FILE, FORMAT, load_calibration, save
 from gnnpipe_trainer.planning.turns import MOST, CountedGraph
 
 # What a swap costs must be told from what a message of a pipeline does.
-TRUE = replace(CPU.costs, swap_message=2.5e-4, swap_byte=9.0e-10, read=3e-10, few=1.5e-11)
+TRUE = replace(CPU.costs, swap_message=2.5e-4, swap_byte=9.0e-10, read=3e-10)
 
 
 def sample(action: str, **amounts: float) -> Sample:
@@ -55,7 +55,8 @@ SAMPLES = [
     sample(Work.WEIGHT_GRADIENT, multiply=1e9, dense=2e7, weight_block=4),
     sample(Work.WEIGHT_GRADIENT, multiply=1e8, dense=8e6, weight_block=8),
     sample(Work.WEIGHT_GRADIENT, multiply=4e8, weight_block=64),
-    sample(Work.WEIGHT_GRADIENT, multiply=3e8, few=3e8, dense=6e6, weight_block=32),
+    sample(Work.WEIGHT_GRADIENT, multiply=3e8, dense=6e6, weight_block=32),
+    sample(Work.BACKWARD, multiply=8e8, dense=3e7, edge=1e8, row=8e6, backward_block=16, weight_block=16),
     sample(Work.FORWARD, row=1e8, random=3e7, forward_block=2),
     sample(Work.INPUT_GRADIENT, edge=4e8, read=5e7, row=2e6, backward_block=2),
     sample(REFRESH, refresh=2e6),
@@ -76,11 +77,11 @@ def test_no_cost_is_negative_however_odd_the_samples() -> None:
 
 
 def test_the_engines_own_actions_are_measured_and_each_has_work(job: Callable[..., GNNPipeJob]) -> None:
-    bench = Bench(job("sage", 4, stages=2, chunks=3))
+    bench = Bench(job("sage", 4, stages=2, chunks=5))
     samples = samples_of(
         [amounts_of(bench.job, bench.graph)], [[bench.epoch(0)], [bench.epoch(1)], [bench.epoch(1)]], [1.0]
     )
-    first, last = [Work.FORWARD, Work.INPUT_GRADIENT, REFRESH, STEP], [*Work, REFRESH, STEP]
+    first, last = [Work.FORWARD, Work.BACKWARD, REFRESH, STEP], [*Work, REFRESH, STEP]
     assert [s.action for s in samples] == [*map(str, first), *map(str, last)]  # the first stage puts no W off
     assert all(s.seconds > 0 for s in samples)
     assert all(s.amounts["multiply"] > 0 for s in samples if s.action in list(Work))

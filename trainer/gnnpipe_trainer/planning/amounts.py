@@ -17,7 +17,7 @@ from gnnpipe_trainer.planning.work import StageWork
 
 Amounts = list[dict[str, dict[str, float]]]  # by stage and action: units of work of all slots
 
-REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I and W
+REFRESH, STEP = "refresh", "step"  # what an epoch has besides F, I, W and B
 
 
 def amounts_of(job: GNNPipeJob, graph: ChunkedGraph) -> Amounts:

@@ -31,7 +31,6 @@ class Costs:
     swap_message: float = 0.0  # the same two for rows that ways swap, which both wait for at once
     swap_byte: float = 0.0
     epoch: float = 0.0  # fixed: optimizer, reporting
-    few: float = 0.0  # what a multiply-add takes more where rows are too few for the quick kernel
     read: float = (
         0.0  # a vertex of another chunk times a column, for a slot that sums it, however many edges do
     )

@@ -12,7 +12,7 @@ from gnnpipe_trainer.planning.hardware import Costs, Hardware, Link
 from gnnpipe_trainer.planning.simulate import Cores
 from gnnpipe_trainer.whole_file import write_whole
 
-FORMAT = 7  # raise when Costs or the way work is counted or timed changes: old measurements mean something else then
+FORMAT = 8  # raise when Costs or the way work is counted or timed changes: old measurements mean something else then
 FILE = "calibration.json"
 
 

@@ -22,9 +22,6 @@ Amounts = dict[
 PUSH_PASSES = {"ema": 2, "frozen": 2, "previous": 1, "shift": 3}
 SUM_PASSES = 1
 
-# Rows from which on a CPU's dense products have a quicker kernel: as in models/dense.py, which needs torch to be read.
-FEWEST_ROWS, FEWEST_ROWS_OF_WEIGHTS = 400, 2000
-
 CALL = 0.25  # of a block's fixed cost, for each element-wise operation
 SWAP_CALLS = 12  # operations that a block calls for a swap, and to sum what came apart from own rows
 SORT_HALVES = 2.0  # with several ways what is fresh is also sorted into own and halo columns
@@ -64,7 +61,7 @@ class StageWork:
         """Units of work of every slot, by action; which of them a slot takes is the schedule's to say."""
         forward, backward, weights = self._forward(cut), self._backward(cut), self._weights(cut)
         if self.parallelism.recompute:
-            for unit in ("multiply", "few", "row", "random", "conv"):
+            for unit in ("multiply", "row", "random", "conv"):
                 backward[unit] = backward[unit] + forward[unit]
         return {
             Work.FORWARD: forward,
@@ -139,7 +136,7 @@ class StageWork:
     def _weights(self, cut: Cut) -> Amounts:
         amounts = _none(cut)
         for multiplies in [part.multiplies for part in self.blocks] + [end.multiplies for end in self.ends]:
-            _multiply(amounts, cut, multiplies, FEWEST_ROWS_OF_WEIGHTS)
+            _multiply(amounts, cut, multiplies)
         amounts["weight_block"] += self._steps
         return amounts
 
@@ -213,15 +210,14 @@ def _swap_seconds(
 
 
 def _none(cut: Cut) -> Amounts:
-    units = ("multiply", "few", "dense", "edge", "conv", "row", "push", "read", "random")
+    units = ("multiply", "dense", "edge", "conv", "row", "push", "read", "random")
     blocks = ("forward_block", "backward_block", "weight_block")
     return {unit: np.zeros_like(cut.rows) for unit in (*units, *blocks)}
 
 
-def _multiply(amounts: Amounts, cut: Cut, multiplies: int, fewest_rows: int = FEWEST_ROWS) -> None:
+def _multiply(amounts: Amounts, cut: Cut, multiplies: int) -> None:
     """A dense product of every vertex."""
     amounts["multiply"] += cut.rows * multiplies
-    amounts["few"] += np.where(cut.rows < fewest_rows, cut.rows, 0) * multiplies
     amounts["dense"] += cut.rows * _dense_columns(multiplies)
 
 
