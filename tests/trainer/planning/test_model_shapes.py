@@ -9,7 +9,8 @@ import pytest
 
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.planning.shape import built_in_shape, shape_of
+from gnnpipe_trainer.planning.own_shape import shape_of
+from gnnpipe_trainer.planning.shape import built_in_shape
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("gcn", {}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline import engine as trainer
 from gnnpipe_trainer.pipeline import epoch_run
 from gnnpipe_trainer.pipeline.freshness import Freshness
+from gnnpipe_trainer.pipeline.segment import HandSegment, Segment
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
@@ -45,13 +46,30 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     )
 
 
+def states_of(segment: Segment | HandSegment) -> Iterator[Tensor | None]:
+    """What a segment holds on to, besides what autograd saves for it."""
+    if segment.leaves is not None:
+        yield from (segment.leaves.gathered, segment.leaves.rows)
+    if isinstance(segment, HandSegment):
+        yield from (segment.own, segment.result)
+        return
+    results = [t for t in (*(segment.outputs or ()), segment.message) if t is not None]
+    yield from (*segment.inputs, *results)
+    nodes: list[Any] = [t.grad_fn for t in results]
+    while nodes:
+        node = nodes.pop()
+        if node is not None:
+            yield node.kept.tensor if getattr(node, "kept", None) else None  # of a ReLU
+            nodes += [before for before, _ in node.next_functions]
+
+
 def kept_bytes(engine: trainer.Engine) -> int:
     """Storages alive between the forward passes of all slots and the backward ones."""
     engine.stage.start_epoch(0, Freshness(engine.shard, list(range(engine.slots))))
-    alive: dict[int, Tensor] = {}
+    kept: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
-        alive[tensor.untyped_storage().data_ptr()] = tensor
+        kept.append(tensor.detach())  # what is saved stays where it is when a message moves to history
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -60,15 +78,14 @@ def kept_bytes(engine: trainer.Engine) -> int:
             engine.stage.forward(
                 slot, tuple(torch.randn(rows.stop - rows.start, w) for w in engine.widths_in)
             )
-    for segments in engine.stage._segments.values():
-        for segment in segments:
-            leaves = (segment.leaves.gathered, segment.leaves.rows) if segment.leaves else ()
-            for tensor in (*segment.inputs, *(segment.outputs or ()), segment.message, *leaves):
-                if tensor is not None:
-                    keep(tensor)
-    constant = [*engine.model.parameters(), engine.shard.features]
-    constant += [gather.sum for gather in engine.stage.gathers if hasattr(gather, "sum")]
-    for tensor in constant:
+    segments = [segment for of_slot in engine.stage._segments.values() for segment in of_slot]
+    kept += [tensor for segment in segments for tensor in states_of(segment) if tensor is not None]
+    elsewhere = [*engine.model.parameters(), engine.shard.features]
+    elsewhere += [gather.sum for gather in engine.stage.gathers if hasattr(gather, "sum")]
+    # Messages lie in history, which is there without them and counted for itself.
+    elsewhere += [gather.history.live for gather in engine.stage.gathers if gather.history is not None]
+    alive = {tensor.untyped_storage().data_ptr(): tensor for tensor in kept}
+    for tensor in elsewhere:
         alive.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
 

@@ -120,7 +120,7 @@ def model_shape(job: GNNPipeJob, graph: Graph, manifest_folder: Path) -> ModelSh
     if job.spec.model.is_built_in:
         return built_in_shape(job.spec.model, graph.features, graph.classes)
     from gnnpipe_trainer.models.build import build_model
-    from gnnpipe_trainer.planning.shape import shape_of
+    from gnnpipe_trainer.planning.own_shape import shape_of
 
     model = build_model(job.spec.model, graph.features, graph.classes, manifest_folder)
     return shape_of(model, graph.features, graph.classes)

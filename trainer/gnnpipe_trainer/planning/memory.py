@@ -12,16 +12,13 @@ from gnnpipe_trainer.pipeline.schedule import LEAD
 from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
-from gnnpipe_trainer.planning.volume import item_bytes, wire_bytes
-from gnnpipe_trainer.planning.work import FEWEST_ROWS
+from gnnpipe_trainer.planning.volume import ITEM_BYTES, item_bytes, wire_bytes
 from gnnpipe_trainer.staleness.carry import Carried, carried
 
-RECEIVES_AHEAD = 4  # as in pipeline/epoch_run.py, which needs torch to be read
+RECEIVES_AHEAD = 16  # as in pipeline/epoch_run.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
 FILE_ITEM_BYTES = 4  # features in the mapped file
 SETUP_BYTES_PER_EDGE = 40  # numpy's temporaries while edges are localised and weighed; malloc keeps them
-KERNEL_BYTES = 0.65e6  # that oneDNN keeps for each shape of a dense product, as measured,
-FIRST_KERNEL_BYTES = 6e6  # and with the first one
 HEAP = 1.12  # what malloc holds over what is in use, as measured: freed pieces between living ones
 WORKING_TENSORS = 4  # of a slot's size, alive inside one segment's forward or backward
 BACKWARD_TENSORS = (
@@ -41,14 +38,13 @@ class Memory:
     activations: float
     buffers: float
     weights: float
-    kernels: float = 0.0  # made for each shape of a dense product
     heap: float = 1.0
     setup: float = 0.0  # freed before training, but not given back; training grows into it
 
     @property
     def total(self) -> int:
         trained = (self.history + self.gradients + self.activations + self.buffers) * self.heap
-        fixed = self.baseline + self.graph + self.features + self.weights + self.kernels
+        fixed = self.baseline + self.graph + self.features + self.weights
         return round(fixed + max(trained, self.setup))
 
 
@@ -62,13 +58,44 @@ def stage_memory(
     return max(ranks, key=lambda memory: memory.total)
 
 
-def kept_columns(shape: ModelShape, first: int, count: int) -> tuple[int, int]:
-    """What a stage keeps from forward to backward: columns for each vertex, and for each edge (of convs)."""
+def kept_columns(
+    shape: ModelShape, first: int, count: int, in_history: bool = True, by_hand: bool = True
+) -> tuple[int, int]:
+    """What a stage keeps from forward to backward: columns for each vertex, and for each edge (of convs).
+
+    in_history: messages lie there, and a state that is one of them costs nothing more.
+    """
     blocks = shape.blocks[first : first + count]
-    per_vertex = sum(block.saved for block in blocks)
-    per_vertex += shape.encoder.saved if first == 0 else shape.blocks[first - 1].border_width
+    per_vertex = sum(block.saved + (0 if by_hand else block.by_autograd) for block in blocks)
+    per_vertex += _kept_states(shape, first, count, in_history)
+    per_vertex += shape.encoder.saved if first == 0 else 0
     per_vertex += shape.decoder.saved if first + count == len(shape.blocks) else 0
     return per_vertex, sum(block.saved_per_edge for block in blocks)
+
+
+def recomputing_columns(shape: ModelShape, first: int, count: int, in_history: bool = True) -> int:
+    """What a stage keeps for each vertex where backward computes the rest again: all that segments start from."""
+    blocks = shape.blocks[first : first + count]
+    sums = sum(block.message_width for block in blocks if not block.constant)
+    messages = 0 if in_history else sum(b.message_width for b in blocks if not b.sends_state)
+    return sums + messages + _arriving(shape, first) + sum(block.widths[0] for block in blocks[:-1])
+
+
+def _kept_states(shape: ModelShape, first: int, count: int, in_history: bool) -> int:
+    """Columns of the states before, between and after blocks, and of their messages."""
+    blocks = shape.blocks[first : first + count]
+    between = [block.state for block in blocks[:-1]]
+    kept = _arriving(shape, first) + sum(between) + blocks[-1].state
+    if not in_history:
+        return kept + sum(block.message_width for block in blocks if not block.sends_state)
+    before = shape.encoder.state if first == 0 else shape.blocks[first - 1].widths[0]
+    return kept - sum(
+        state for state, block in zip([before, *between], blocks, strict=True) if block.sends_state
+    )
+
+
+def _arriving(shape: ModelShape, first: int) -> int:
+    return shape.encoder.state if first == 0 else shape.blocks[first - 1].border_width
 
 
 @dataclass(frozen=True)
@@ -89,12 +116,11 @@ class _Rank:
             baseline=self.hardware.baseline_bytes,
             graph=self._graph(),
             features=self._features(),
-            history=self._history_copies * self.rows * width * self.item,
+            history=self._history_copies * self.rows * width * self._history_item,
             gradients=self.rows * self._gradient_width * self.item,
             activations=self._activations(),
             buffers=self._buffers(),
             weights=(4 * shape.parameters(first, count) + everything) * self.item,  # gradient, Adam, the best
-            kernels=self._kernels() if self.on_host else 0.0,
             heap=HEAP if self.on_host else 1.0,
             setup=SETUP_BYTES_PER_EDGE * self.entries if self.on_host else 0.0,
         )
@@ -153,15 +179,26 @@ class _Rank:
             return 1 if self.plan.ways > 1 else 0  # all fresh: only a place for the rows of other ways
         return 2 if self.job.spec.parallelism.history.mode in ("ema", "frozen") else 1
 
+    @property
+    def _history_item(self) -> int:
+        narrow = self.cut.slots > 1 and self.job.spec.parallelism.history_precision == "bf16"
+        return ITEM_BYTES["bf16"] if narrow else self.item
+
+    @property
+    def _in_history(self) -> bool:
+        """Whether messages lie there unchanged, so that nobody else need keep them."""
+        return self.cut.slots > 1 and self._history_item == self.item
+
     def _activations(self) -> float:
         parallelism = self.job.spec.parallelism
-        per_vertex, per_edge = kept_columns(self.shape, self.first, len(self.blocks))
-        late = max(1, LEAD * self.stage) / self.cut.slots if parallelism.split_backward else 0.0
+        of_stage = self.shape, self.first, len(self.blocks)
+        by_hand = self.job.spec.training.precision != "bf16"
+        per_vertex, per_edge = kept_columns(*of_stage, self._in_history, by_hand)
+        late = LEAD * self.stage / self.cut.slots if parallelism.split_backward else 0.0
         # Put-off weight gradients keep the gradients that they will be made from.
         waiting = sum(block.widths[0] for block in self.blocks)
         if parallelism.recompute:  # what segments start from, and one segment at a time
-            per_vertex = sum(2 * block.message_width + block.border_width for block in self.blocks)
-            per_edge = 0
+            per_vertex, per_edge = recomputing_columns(*of_stage, self._in_history), 0
             # The gradients of what aggregations gave wait too, in place of what the segment started from.
             waiting += sum(max(0, block.straight - block.border_width) for block in self.blocks)
         per_vertex += round(min(late, 1.0) * waiting)
@@ -177,7 +214,7 @@ class _Rank:
         ]
         warms_up = self.job.spec.parallelism.history.warmup_epochs > 0  # then the whole graph is a slot, too
         of_a_slot = np.sum if warms_up else np.max
-        ahead = 1 if warms_up else RECEIVES_AHEAD
+        ahead = 1 if warms_up else min(RECEIVES_AHEAD, self.cut.slots)
         chunk = float(of_a_slot(self.cut.rows[self.way]))
         swapped = float(of_a_slot((self.cut.sends + self.cut.receives)[self.way]))  # freed after it
         swaps = 2 * swapped * max(block.message_width for block in self.blocks)
@@ -204,13 +241,6 @@ class _Rank:
             )
             total += mapped + HOST_INDEX_BYTES * (self.entries + 3 * self.own)
         return total
-
-    def _kernels(self) -> float:
-        """Slots differ in their rows, layers in their widths; of two layers of a block only one has a bias."""
-        slots = int((self.cut.rows[self.way] >= FEWEST_ROWS).sum())
-        layers = {(block.multiplies, block.edges) for block in self.blocks}
-        shapes = sum(3 if edges == "mean" else 2 for _, edges in layers) * slots
-        return FIRST_KERNEL_BYTES + shapes * KERNEL_BYTES if shapes else 0.0
 
     def _features(self) -> float:
         if self.stage != 0:

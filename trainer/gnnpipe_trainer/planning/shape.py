@@ -24,9 +24,16 @@ class BlockShape:
     multiplies: int  # multiply-adds of the dense layers
     dropped: int = 0  # columns that dropout draws random numbers for
     passes: int = 0  # columns of element-wise results of a forward pass, all operations together
-    more_back: int = 0  # columns of element-wise results that a backward pass has beyond those
+    more_back: int = (
+        0  # columns of element-wise results that a backward pass has beyond those, or fewer than those
+    )
     calls: float = 0.0  # element-wise operations, which cost something each however few the vertices
-    saved: int = 0  # columns kept from forward to backward
+    saved: int = 0  # columns kept from forward to backward, besides states and messages
+    by_autograd: int = 0  # more of them where a backward that is written out is not to be had
+    state: int = 0  # columns that the state takes which leaves the block, besides what is saved anyway
+    sends_state: bool = (
+        False  # neighbours read the state itself, which then has no memory but that of history
+    )
     straight: int = 0  # columns that dense layers take straight from the aggregation
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
@@ -47,6 +54,7 @@ class EndShape:
     dropped: int = 0
     passes: int = 0
     saved: int = 0
+    state: int = 0  # as of a block
 
 
 @dataclass(frozen=True)
@@ -90,21 +98,39 @@ def _basic(model: ModelSpec, features: int, classes: int) -> list[tuple[int, int
 
 
 def _between(model: ModelSpec, width: int, last: bool, fused: bool = False) -> dict[str, Any]:
-    """Norm, ReLU and dropout after a convolution: parameters, dropped, passes, saved.
+    """Norm, ReLU and dropout after a convolution: parameters, dropped, passes, saved, state.
 
-    fused: ReLU is part of the dense product, if no norm comes between; its backward is a pass of its own.
+    fused: ReLU is part of the dense product, forward and backward, if no norm comes between.
     """
-    if last:
-        return {"parameters": 0, "dropped": 0, "passes": 0, "saved": 0}
+    if last:  # of the logits the loss keeps training vertices only
+        return {"parameters": 0, "dropped": 0, "passes": 0, "saved": 0, "state": 0}
     norm = model.options.get("norm") == "layer"
     dropped = width if model.dropout > 0 else 0
     fused = fused and not norm
+    # A ReLU of its own keeps its result, whatever else becomes of it; a fused one only where dropout makes another.
+    relu = dropped if fused else width
     return {
         "parameters": 2 * width if norm else 0,
         "dropped": dropped,
         "passes": width * (1 + norm - fused) + dropped,
-        "more_back": width * fused,
-        "saved": width * (1 + norm) + 2 * norm + 2 * dropped,  # of dropout: the mask and the result
+        "saved": (width + 2) * norm + relu + dropped,
+        "state": dropped if not fused else width,
+    }
+
+
+def _by_hand(between: dict[str, Any], width: int) -> dict[str, Any]:
+    """The same where forward and backward are written out (models/by_hand.py), of gcn and sage without norm.
+
+    Dropout is a pass, and one that writes its result over what ReLU left. Backward has neither as a pass, and the
+    result says all that it needs of both.
+    """
+    dropped = between["dropped"]
+    return between | {
+        "passes": 2 * dropped,
+        "more_back": -2 * dropped,
+        "saved": 0,
+        "by_autograd": between["saved"],
+        "state": width,
     }
 
 
@@ -112,15 +138,20 @@ def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
     blocks = []
     for inputs, outputs, first, last in _basic(model, features, classes):
         message = outputs if outputs < inputs and not first else inputs
-        between = _between(model, outputs, last, fused=message == inputs)
+        between = _between(model, outputs, last, fused=True)
+        if not last and model.options.get("norm") != "layer":
+            between = _by_hand(between, outputs)
         between["parameters"] += inputs * outputs + outputs
-        between["saved"] += (0 if first else message) + (
-            outputs if last else 0
-        )  # sum over neighbours, logits
-        straight = inputs if message == inputs and not first else 0
+        between["saved"] += 0 if first else message  # sum over neighbours
         blocks.append(
             BlockShape(
-                message, (outputs,), multiplies=inputs * outputs, straight=straight, constant=first, **between
+                message,
+                (outputs,),
+                multiplies=inputs * outputs,
+                straight=inputs if message == inputs and not first else 0,
+                sends_state=message == inputs,
+                constant=first,
+                **between,
             )
         )
     return ModelShape(features, classes, tuple(blocks))
@@ -131,15 +162,18 @@ def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
     for inputs, outputs, first, last in _basic(model, features, classes):
         message = outputs if outputs < inputs and not first else inputs
         between = _between(model, outputs, last)
-        between["parameters"] += 2 * inputs * outputs + outputs
         between["passes"] += outputs
-        between["saved"] += (0 if first else message) + (outputs if last else 0)
+        if not last and model.options.get("norm") != "layer":
+            between = _by_hand(between, outputs)
+        between["parameters"] += 2 * inputs * outputs + outputs
+        between["saved"] += 0 if first else message
         blocks.append(
             BlockShape(
                 message,
                 (outputs,),
                 multiplies=2 * inputs * outputs,
                 straight=2 * inputs if message == inputs and not first else 0,
+                sends_state=message == inputs,
                 edges="mean",
                 constant=first,
                 bypass=True,
@@ -156,13 +190,13 @@ def _gin(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between = _between(model, outputs, last, fused=True)
         between["parameters"] += inputs * outputs + outputs * outputs + 2 * outputs + learns_eps
         between["passes"] += 2 * inputs
-        between["more_back"] = between.get("more_back", 0) + outputs  # of the ReLU inside
         between["saved"] += inputs * (1 if first else 2) + outputs  # sum over neighbours, s, relu
         blocks.append(
             BlockShape(
                 inputs,
                 (outputs,),
                 multiplies=(inputs + outputs) * outputs,
+                sends_state=True,
                 edges="sum",
                 constant=first,
                 bypass=True,
@@ -181,7 +215,7 @@ def _gat(model: ModelSpec, features: int, classes: int) -> ModelShape:
         between = _between(model, outputs, last)
         between["parameters"] += inputs * message + 2 * message + outputs
         between["passes"] += 2 * message
-        between["saved"] += message + (outputs if last else 0)
+        between["saved"] += message  # as the conv reads it
         attention = 8 + (4 + (model.dropout > 0)) * heads  # where each edge leads; its scores
         blocks.append(
             BlockShape(
@@ -207,15 +241,16 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             multiplies=hidden * hidden,
             dropped=hidden * drops,
             passes=hidden + hidden * drops,
-            more_back=3
-            * hidden,  # ReLU's; two gradients of the blend with h0, which is added up over the blocks
-            saved=3 * hidden + 2 * hidden * drops,
+            more_back=2 * hidden,  # of the blend with h0, whose gradient is added up over the blocks
+            saved=2 * hidden + hidden * drops,
+            state=hidden,
+            sends_state=not drops,
             bypass=True,
         )
         for i in range(layers)
     )
     encoder = EndShape(
-        features * hidden + hidden, features * hidden, features * drops, hidden, hidden + features * drops
+        features * hidden + hidden, features * hidden, features * drops, hidden, features * drops, hidden
     )
     decoder = EndShape(
         hidden * classes + classes, hidden * classes, hidden * drops, classes, 2 * hidden * drops
@@ -234,14 +269,16 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             multiplies=2 * hidden * hidden,
             dropped=0 if i == 0 else dropped,
             passes=hidden if i == 0 else 4 * hidden + dropped,
-            saved=2 * hidden if i == 0 else 3 * hidden + 2 + 2 * dropped,
+            saved=hidden if i == 0 else 2 * hidden + 2 + dropped,
+            state=hidden,
+            sends_state=i == 0,
             straight=2 * hidden,
             edges="mean",
             bypass=True,
         )
         for i in range(model.layers)
     )
-    encoder = EndShape(features * hidden + hidden, features * hidden, saved=hidden)
+    encoder = EndShape(features * hidden + hidden, features * hidden, state=hidden)
     decoder = EndShape(
         2 * hidden + hidden * classes + classes,
         hidden * classes,
@@ -260,38 +297,3 @@ _SHAPES: Mapping[str, Callable[[ModelSpec, int, int], ModelShape]] = {
     "gcnii": _gcnii,
     "resgcn": _resgcn,
 }
-
-
-def shape_of(model: Any, features: int, classes: int) -> ModelShape:
-    """Read off a built Model (a person's own): what cannot be read is estimated from its parameters."""
-    blocks = []
-    for index, block in enumerate(model.block_list()):
-        out = sum(block.widths)
-        constant = index == 0 and model.constant_first_message and block.edge_weights is not None
-        blocks.append(
-            BlockShape(
-                block.message_width,
-                tuple(block.widths),
-                parameters=_count(block),
-                multiplies=_multiplies(block),
-                passes=2 * out,
-                calls=2,
-                saved=block.message_width + 2 * out,
-                saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
-                edges=block.edge_weights or "conv",
-                constant=constant,
-                bypass=block.bypass,
-            )
-        )
-    encoder = EndShape(_count(model.encoder), _multiplies(model.encoder))
-    decoder = EndShape(_count(model.decoder), _multiplies(model.decoder))
-    return ModelShape(features, classes, tuple(blocks), encoder, decoder)
-
-
-def _count(module: Any) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _multiplies(module: Any) -> int:
-    """A matrix is multiplied with once per vertex; vectors are biases and norms."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() >= 2)
