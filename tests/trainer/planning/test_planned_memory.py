@@ -82,8 +82,8 @@ def kept_bytes(engine: trainer.Engine) -> int:
     kept += [tensor for segment in segments for tensor in states_of(segment) if tensor is not None]
     elsewhere = [*engine.model.parameters(), engine.shard.features]
     elsewhere += [gather.sum for gather in engine.stage.gathers if hasattr(gather, "sum")]
-    # Messages lie in history, which is there without them and counted for itself.
-    elsewhere += [gather.history.live for gather in engine.stage.gathers if gather.history is not None]
+    if engine.slots > 1:  # messages lie in history, which is there without them and counted for itself
+        elsewhere += [gather.history.live for gather in engine.stage.gathers if gather.history is not None]
     alive = {tensor.untyped_storage().data_ptr(): tensor for tensor in kept}
     for tensor in elsewhere:
         alive.pop(tensor.untyped_storage().data_ptr(), None)
@@ -119,6 +119,38 @@ def test_activations_kept_for_backward_are_counted_to_a_few_percent(
     assert expected == pytest.approx(kept_bytes(engine), rel=0.12 if kind == "gat" else 0.02)
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("dropout", [0.5, 0.0])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gcnii", "resgcn"])
+def test_messages_that_do_not_lie_in_history_are_counted(
+    kind: str, dropout: float, stages: int, job: Jobs
+) -> None:
+    model, narrow = {"hidden": 16, "dropout": dropout}, {"historyPrecision": "bf16"}
+    planned = job(kind, 6, stages=stages, chunks=4 if stages > 1 else 1, model=model, parallelism=narrow)
+    shape, layers = make_planner(planned, Path()).shape, 6 // stages
+    for stage in range(stages):
+        engine = engine_of(planned, stage)
+        per_vertex, _ = memory.kept_columns(shape, layers * stage, layers, in_history=False)
+        expected = 4 * engine.shard.inward.own * per_vertex
+        assert expected == pytest.approx(kept_bytes(engine), rel=0.02)
+
+
+@pytest.mark.parametrize("parallelism", [{}, {"historyPrecision": "bf16"}], ids=str)
+@pytest.mark.parametrize("dropout", [0.5, 0.0])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gcnii", "resgcn", "gat"])
+def test_what_is_kept_to_be_computed_from_again_is_counted_exactly(
+    kind: str, dropout: float, parallelism: dict[str, Any], job: Jobs
+) -> None:
+    asked = {"recompute": True} | parallelism
+    planned = job(kind, 6, stages=2, chunks=4, model={"hidden": 16, "dropout": dropout}, parallelism=asked)
+    planner, plan = make_planner(planned, Path()), make_plan(planned)
+    halo = planner.graph.cut(plan.ways, plan.chunks, plan.stages).chunk_halo.sum()
+    for stage in (0, 1):
+        engine = engine_of(planned, stage)
+        per_vertex, per_halo = memory.recomputing_columns(planner.shape, 3 * stage, 3, not parallelism)
+        assert kept_bytes(engine) == 4 * (engine.shard.inward.own * per_vertex + halo * per_halo)
+
+
 def test_receives_ahead_is_the_engines() -> None:
     assert memory.RECEIVES_AHEAD == epoch_run.RECEIVES_AHEAD
 
@@ -134,8 +166,9 @@ def test_a_job_that_warms_up_needs_room_for_the_whole_graph_at_once(job: Jobs) -
 
 
 def test_history_and_gradient_buffers_are_counted_exactly(job: Jobs) -> None:
-    for asked in ({"mode": "ema"}, {"mode": "shift"}, {"gradients": "average"}):
-        planned = job("resgcn", 4, stages=2, chunks=4, parallelism={"history": asked})
+    modes = ({"mode": "ema"}, {"mode": "shift"}, {"gradients": "average"})
+    for parallelism in (*({"history": asked} for asked in modes), {"historyPrecision": "bf16"}):
+        planned = job("resgcn", 4, stages=2, chunks=4, parallelism=parallelism)
         planner = make_planner(planned, Path())
         forecast = planner.forecast(make_plan(planned))
         for stage in (0, 1):

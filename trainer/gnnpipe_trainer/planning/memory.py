@@ -73,12 +73,21 @@ def kept_columns(
     return per_vertex, sum(block.saved_per_edge for block in blocks)
 
 
-def recomputing_columns(shape: ModelShape, first: int, count: int, in_history: bool = True) -> int:
-    """What a stage keeps for each vertex where backward computes the rest again: all that segments start from."""
+def recomputing_columns(
+    shape: ModelShape, first: int, count: int, in_history: bool = True
+) -> tuple[int, int]:
+    """The same where backward computes again what it needs: for each vertex, and for each one that a conv's slot reads.
+
+    Segments keep what they start from: what was gathered, and the state, which only on its arrival is moved to history.
+    """
     blocks = shape.blocks[first : first + count]
-    sums = sum(block.message_width for block in blocks if not block.constant)
-    messages = 0 if in_history else sum(b.message_width for b in blocks if not b.sends_state)
-    return sums + messages + _arriving(shape, first) + sum(block.widths[0] for block in blocks[:-1])
+    per_vertex = sum(block.message_width for block in blocks if not block.constant)
+    per_vertex += _arriving(shape, first) + sum(block.widths[0] for block in blocks[:-1])
+    if not in_history:
+        per_vertex += sum(b.message_width for b in blocks if not b.sends_state and b.edges != "conv")
+    elif first > 0 and blocks[0].sends_state:
+        per_vertex -= shape.blocks[first - 1].widths[0]
+    return per_vertex, sum(block.message_width for block in blocks if block.edges == "conv")
 
 
 def _kept_states(shape: ModelShape, first: int, count: int, in_history: bool) -> int:
@@ -87,7 +96,7 @@ def _kept_states(shape: ModelShape, first: int, count: int, in_history: bool) ->
     between = [block.state for block in blocks[:-1]]
     kept = _arriving(shape, first) + sum(between) + blocks[-1].state
     if not in_history:
-        return kept + sum(block.message_width for block in blocks if not block.sends_state)
+        return kept + sum(block.made for block in blocks)
     before = shape.encoder.state if first == 0 else shape.blocks[first - 1].widths[0]
     return kept - sum(
         state for state, block in zip([before, *between], blocks, strict=True) if block.sends_state
@@ -193,16 +202,19 @@ class _Rank:
         parallelism = self.job.spec.parallelism
         of_stage = self.shape, self.first, len(self.blocks)
         by_hand = self.job.spec.training.precision != "bf16"
-        per_vertex, per_edge = kept_columns(*of_stage, self._in_history, by_hand)
+        (per_vertex, per_edge), per_halo = kept_columns(*of_stage, self._in_history, by_hand), 0
         late = LEAD * self.stage / self.cut.slots if parallelism.split_backward else 0.0
         # Put-off weight gradients keep the gradients that they will be made from.
         waiting = sum(block.widths[0] for block in self.blocks)
         if parallelism.recompute:  # what segments start from, and one segment at a time
-            per_vertex, per_edge = recomputing_columns(*of_stage, self._in_history), 0
+            per_vertex, per_halo = recomputing_columns(*of_stage, self._in_history)
+            per_edge = 0
             # The gradients of what aggregations gave wait too, in place of what the segment started from.
             waiting += sum(max(0, block.straight - block.border_width) for block in self.blocks)
         per_vertex += round(min(late, 1.0) * waiting)
-        return (self.own * per_vertex + (self.entries + self.own) * per_edge) * self.item
+        halo = float(self.cut.chunk_halo[self.way].sum())
+        kept = self.own * per_vertex + halo * per_halo + (self.entries + self.own) * per_edge
+        return kept * self.item
 
     def _buffers(self) -> float:
         """Messages that are announced, arriving or leaving; rows swapped with other ways; a segment's temporaries."""

@@ -23,6 +23,7 @@ def shape_of(model: Any, features: int, classes: int) -> ModelShape:
                 calls=2,
                 saved=block.message_width + out,
                 state=out,
+                made=0 if block.sends_state else block.message_width,
                 sends_state=block.sends_state,
                 saved_per_edge=0 if block.edge_weights else 2 * block.message_width,
                 edges=block.edge_weights or "conv",

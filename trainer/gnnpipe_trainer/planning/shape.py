@@ -31,9 +31,8 @@ class BlockShape:
     saved: int = 0  # columns kept from forward to backward, besides states and messages
     by_autograd: int = 0  # more of them where a backward that is written out is not to be had
     state: int = 0  # columns that the state takes which leaves the block, besides what is saved anyway
-    sends_state: bool = (
-        False  # neighbours read the state itself, which then has no memory but that of history
-    )
+    made: int = 0  # columns of a message that is neither the state nor saved anyway
+    sends_state: bool = False  # neighbours read the state itself
     straight: int = 0  # columns that dense layers take straight from the aggregation
     saved_per_edge: int = 0  # columns that a conv keeps for every edge and every vertex itself
     edges: Edges = "sym"
@@ -149,6 +148,7 @@ def _gcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
                 (outputs,),
                 multiplies=inputs * outputs,
                 straight=inputs if message == inputs and not first else 0,
+                made=0 if message == inputs else message,
                 sends_state=message == inputs,
                 constant=first,
                 **between,
@@ -173,6 +173,7 @@ def _sage(model: ModelSpec, features: int, classes: int) -> ModelShape:
                 (outputs,),
                 multiplies=2 * inputs * outputs,
                 straight=2 * inputs if message == inputs and not first else 0,
+                made=0 if message == inputs else message,
                 sends_state=message == inputs,
                 edges="mean",
                 constant=first,
@@ -222,6 +223,7 @@ def _gat(model: ModelSpec, features: int, classes: int) -> ModelShape:
                 message,
                 (outputs,),
                 multiplies=inputs * message,
+                made=message,
                 saved_per_edge=message + attention,
                 edges="conv",
                 **between,
@@ -244,6 +246,7 @@ def _gcnii(model: ModelSpec, features: int, classes: int) -> ModelShape:
             more_back=2 * hidden,  # of the blend with h0, whose gradient is added up over the blocks
             saved=2 * hidden + hidden * drops,
             state=hidden,
+            made=hidden * drops,
             sends_state=not drops,
             bypass=True,
         )
@@ -271,6 +274,7 @@ def _resgcn(model: ModelSpec, features: int, classes: int) -> ModelShape:
             passes=hidden if i == 0 else 4 * hidden + dropped,
             saved=hidden if i == 0 else 2 * hidden + 2 + dropped,
             state=hidden,
+            made=0 if i == 0 else dropped,
             sends_state=i == 0,
             straight=2 * hidden,
             edges="mean",
