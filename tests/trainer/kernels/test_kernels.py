@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,14 +10,6 @@ from gnnpipe_api.job import HistorySpec
 from gnnpipe_trainer import kernels
 from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
 from gnnpipe_trainer.pipeline.history import side_by_side
-
-
-@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def drawn(*shape: int) -> Tensor:

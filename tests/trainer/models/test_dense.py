@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -14,14 +12,6 @@ from gnnpipe_trainer.models.dense import add_product, gradients, product
 
 ROWS = [0, 1, 5, 6, 96, 97, 3757]  # tiles are 6 rows high, blocks 96
 WIDTHS = [(64, 64), (33, 7), (1, 64), (64, 1), (100, 49), (16, 80)]
-
-
-@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def drawn(*shape: int) -> Tensor:

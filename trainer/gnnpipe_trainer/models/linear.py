@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,9 +40,11 @@ class WeightGradientQueue:
         return count
 
 
-# A plain global, not a ContextVar: on GPUs autograd runs backward in threads of its own. An empty tuple: nothing is put
-# off, but weight gradients are added to .grad where they are made.
-_open_queue: WeightGradientQueue | tuple[()] | None = None
+Sink = WeightGradientQueue | Literal["at once"]
+
+# Where weight gradients go; None: autograd takes them. A plain global, not a ContextVar: on GPUs autograd runs backward
+# in threads of its own.
+_sink: Sink | None = None
 
 
 @contextmanager
@@ -57,17 +59,17 @@ def defer_weight_gradients(queue: WeightGradientQueue) -> Iterator[WeightGradien
 
 def add_weight_gradients() -> AbstractContextManager[None]:
     """Backward calls inside add weight gradients to `.grad` in the pass that makes them. For `backward` only, too."""
-    return _weight_gradients_to(())
+    return _weight_gradients_to("at once")
 
 
 @contextmanager
-def _weight_gradients_to(queue: WeightGradientQueue | tuple[()]) -> Iterator[None]:
-    global _open_queue
-    outer, _open_queue = _open_queue, queue
+def _weight_gradients_to(sink: Sink) -> Iterator[None]:
+    global _sink
+    outer, _sink = _sink, sink
     try:
         yield
     finally:
-        _open_queue = outer
+        _sink = outer
 
 
 def want_gradient_in(x: Tensor, place: Tensor) -> None:
@@ -98,10 +100,7 @@ class _Kept:
 def lie_in(x: Tensor, place: Tensor) -> None:
     """x has been copied to `place`, which nobody writes to before x's backward: x and what it keeps of itself lie
     there from now on, and x's own memory is given back."""
-    place = place.detach()
-    x.data = (
-        place  # by this, not by a view: x keeps counting its own changes, not those of its neighbours there
-    )
+    x.data = place.detach()  # x goes on counting its own changes, not those of the rows beside it
     kept: _Kept | None = vars(x).pop("kept", None)
     if kept is not None:
         kept.lie_in(x.detach())
@@ -179,7 +178,7 @@ class _SplitLinear(torch.autograd.Function):
         y = None if ctx.kept is None else ctx.kept.take()
         share = ctx.share
         matrix, dx = (_matrix(weight, share), _place(ctx.place, x)) if need_x else (None, None)
-        if _open_queue is None:
+        if _sink is None:
             dw = torch.zeros_like(weight) if need_weight else None
             db = torch.zeros_like(ctx.bias) if need_bias else None
             gradients(dy, y, x, matrix, dx, dw, db, share=share)
@@ -222,10 +221,10 @@ def _collect(
     share: float = 1.0,
 ) -> None:
     """Weight gradients are put off if a queue is open, and added to .grad at once otherwise."""
-    if isinstance(_open_queue, WeightGradientQueue):
+    if isinstance(_sink, WeightGradientQueue):
         gradients(dy, y, x, matrix, dx, scale=scale)
         if wanted != (None, None):
-            _open_queue.push(_put_off(dy, y, x, wanted, scale, share))
+            _sink.push(_put_off(dy, y, x, wanted, scale, share))
     else:
         gradients(dy, y, x, matrix, dx, _gradient_of(wanted[0]), _gradient_of(wanted[1]), scale, share)
 
