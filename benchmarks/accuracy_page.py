@@ -17,7 +17,6 @@ from accuracy_grid import (
     MODELS,
     MUST_GRAPHS,
     MUST_MODELS,
-    SEEDS,
     Cell,
     must_run,
 )
@@ -90,8 +89,7 @@ def write_page(lines: list[Line], in_stages: list[Line], page: Path) -> None:
 def sections(grid: Grid) -> Iterator[str]:
     wanted = [(cell.graph, cell.model, cell.mode, cell.seed) for cell in must_run()]
     done = sum(key[3] in grid[key[:3]].by_seed for key in wanted if key[:3] in grid)
-    seeds = ", ".join(f"{number} seeds of {mode}" for mode, number in SEEDS.items())
-    yield f"Of the {len(wanted)} cells that the first tables want ({seeds}), {done} have been run."
+    yield f"Of the {len(wanted)} cells that the first tables want, {done} have been run."
     for graph in MUST_GRAPHS:
         rows = [row for model in MUST_MODELS if (row := _row(grid, graph, model))]
         if rows:

@@ -23,8 +23,9 @@ from gnnpipe_trainer.models.block import ConvBlock, EdgeWeights
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.freshness import Freshness
-from gnnpipe_trainer.pipeline.gather import Leaves, WeightedSum
+from gnnpipe_trainer.pipeline.gather import WeightedSum
 from gnnpipe_trainer.pipeline.history import side_by_side
+from gnnpipe_trainer.pipeline.leaves import Leaves
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
 from gnnpipe_trainer.pipeline.topology import Topology
@@ -36,9 +37,9 @@ STALL_SECONDS = 120
 class EpochEdges(Freshness):
     """Which edges read fresh rows in this epoch, with a position for every chunk of every way."""
 
-    def __init__(self, shard: Shard, positions: Tensor, factor: float) -> None:
+    def __init__(self, shard: Shard, positions: Tensor, factor: float, ways: int = 1) -> None:
         super().__init__(shard, positions.tolist())
-        self.positions, self.factor = positions.to(torch.int32), factor
+        self.positions, self.factor, self.ways = positions.to(torch.int32), factor, ways
         self._forward: dict[EdgeWeights, tuple[Matrix, Matrix]] = {}
         self._cut: dict[EdgeWeights, Matrix] = {}
 
@@ -71,9 +72,10 @@ class EpochEdges(Freshness):
         fresh, stale = (float(m.weights.sum()) for m in self.forward_matrices(kind))
         return stale / (fresh + stale)
 
-    def row_positions(self) -> Tensor:
-        """[V] the position of the slot each vertex belongs to."""
-        return self.positions[torch.from_numpy(self.shard.inward.slot_of_row)].long()
+    def row_places(self) -> tuple[Tensor, Tensor]:
+        """[V] the way of each vertex, and the position of the slot it belongs to."""
+        chunks = torch.from_numpy(self.shard.inward.slot_of_row).long()
+        return chunks // (len(self.positions) // self.ways), self.positions[chunks].long()
 
 
 class SumAtOnce(WeightedSum):
@@ -87,20 +89,21 @@ class SumAtOnce(WeightedSum):
         fresh, stale = self.freshness.forward_matrices(self.kind)
         everyone = self.shard.inward.rows_of(None)
         gathered = stale.times(self.history.live, everyone)
-        if self.history.spec.mode == "shift":
+        if self.history.corrects_mean:
             gathered += self.freshness.stale_weight(self.kind) * self._shifts(message)
         self.history.push(everyone, message)
         gathered += fresh.times(message, everyone)
         return Leaves(gathered, message)
 
     def _shifts(self, message: Tensor) -> Tensor:
-        """[V, width] the mean of (fresh - historical) over all rows up to each reader's position."""
-        positions = self.freshness.row_positions()
-        sums = message.new_zeros(len(self.freshness.positions), message.shape[1])
-        sums.index_add_(0, positions, message - self.history.live)
-        rows = torch.bincount(positions, minlength=len(sums)).cumsum(0).clamp(min=1)
-        means: Tensor = sums.cumsum(0) / rows.unsqueeze(1)
-        return means[positions]
+        """[V, width] the mean of (fresh - historical) over the rows of a reader's way up to its position."""
+        ways, positions = self.freshness.row_places()
+        sums = message.new_zeros(self.freshness.ways, len(self.freshness.positions), message.shape[1])
+        sums.index_put_((ways, positions), message - self.history.live, accumulate=True)
+        rows = message.new_zeros(sums.shape[:2])
+        rows.index_put_((ways, positions), torch.ones_like(message[:, 0]), accumulate=True)
+        means: Tensor = sums.cumsum(1) / rows.cumsum(1).clamp(min=1).unsqueeze(2)
+        return means[ways, positions]
 
     def gradient(self, slot: int | None, leaves: Leaves) -> Tensor | None:
         grad = leaves.d_gathered
@@ -175,12 +178,13 @@ class AtOnce:
         """Chunks of different ways that share a slot share a position; while training warms up, all chunks do."""
         parallelism, chunks = self.job.spec.parallelism, self.plan.chunks
         if epoch < parallelism.history.warmup_epochs:
-            return EpochEdges(self.engine.shard, torch.zeros(chunks, dtype=torch.int64), 1.0)
+            return EpochEdges(self.engine.shard, torch.zeros(chunks, dtype=torch.int64), 1.0, self.plan.ways)
         order = slot_order(self.slots, self.job.spec.training.seed, epoch, parallelism.shuffle_chunks)
         positions = torch.empty(self.slots, dtype=torch.int64)
         positions[torch.tensor(order)] = torch.arange(self.slots)
         every_chunk = positions[torch.arange(chunks) % self.slots]
-        return EpochEdges(self.engine.shard, every_chunk, parallelism.fresh_gradient_factor)
+        factor = parallelism.fresh_gradient_factor
+        return EpochEdges(self.engine.shard, every_chunk, factor, self.plan.ways)
 
     def train_epoch(self, epoch: int) -> float:
         """The loss; gradients are left on the parameters."""

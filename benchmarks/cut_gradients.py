@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from gnnpipe_trainer.bench.show import markdown_table
-from gnnpipe_trainer.pipeline.gather import Leaves
+from gnnpipe_trainer.pipeline.leaves import Leaves
 from gnnpipe_trainer.report import write_json
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -177,6 +177,17 @@ def a_history_setting_belongs_to_its_mode(spec: JobSpec) -> Iterator[Problem]:
             )
 
 
+@rule("spec.parallelism.history.mode", "spec.parallelism.history.correction")
+def history_is_corrected_once(spec: JobSpec) -> Iterator[Problem]:
+    history = spec.parallelism.history
+    if history.correction == "mean" and history.mode not in ("ema", "frozen"):
+        yield Problem(
+            "spec.parallelism.history.correction",
+            f"only modes ema and frozen take mean, but spec.parallelism.history.mode is {history.mode}; mode shift "
+            "alone is previous with that correction.",
+        )
+
+
 TRAINING_RULES: tuple[Rule, ...] = (
     only_a_model_of_ones_own_takes_code,
     patience_outlasts_an_evaluation,
@@ -187,4 +198,5 @@ TRAINING_RULES: tuple[Rule, ...] = (
     gradients_are_made_up_for_once,
     every_chunk_has_a_vertex,
     a_history_setting_belongs_to_its_mode,
+    history_is_corrected_once,
 )

@@ -26,6 +26,11 @@ class HistorySpec(Part):
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     """Epochs at the start that read no history: the whole graph goes through the stages at once, which is
     exact, but only one stage works at a time, so each takes up to stages times as long."""
+    correction: Literal["auto", "none", "mean"] = "auto"
+    """Modes ema and frozen: whether history is brought up to date while an epoch runs. mean: what is read from
+    history is moved by how far the mean of the rows that have come by in this epoch has left theirs. none: it is
+    read as it is. auto: mean in mode ema for gcnii and models whose blocks say follows_mean if at least 15% of the
+    edges read history, else none."""
     gradients: Literal["auto", "drop", "last", "average"] = "auto"
     """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
     epoch before. average: a moving average of what flowed in the epochs before, with the same decay; convs

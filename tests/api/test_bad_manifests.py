@@ -44,7 +44,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.history.xyz": 1},
         "spec.parallelism.history.xyz: unknown field; "
-        "spec.parallelism.history takes mode, decay, refreshEvery, warmup, warmupEpochs, gradients.",
+        "spec.parallelism.history takes mode, decay, refreshEvery, warmup, warmupEpochs, correction, gradients.",
     ),
     # The job's name.
     ({"metadata.name": ...}, "metadata.name: required field is missing."),
@@ -251,6 +251,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.parallelism.freshGradientFactor": 3},
         "spec.parallelism.freshGradientFactor: must be at most 2, got 3.",
+    ),
+    (
+        {"spec.parallelism.history": {"mode": "previous", "correction": "mean"}},
+        "spec.parallelism.history.correction: only modes ema and frozen take mean, "
+        "but spec.parallelism.history.mode is previous; mode shift alone is previous with that correction.",
     ),
     (
         {"spec.parallelism.freshGradientFactor": 2, "spec.parallelism.history.gradients": "last"},

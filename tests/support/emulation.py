@@ -104,7 +104,7 @@ class Emulation:
             x = block.message(state)
             messages.append(x.detach())
             constant = index == 0 and self.model.constant_first_message and not isinstance(block, ConvBlock)
-            old = x.detach() if constant else self._served(index, x, when)
+            old = x.detach() if constant else self._served(index, x)
             gather = self._convolve if isinstance(block, ConvBlock) else self._weighted_sum
             gathered = gather(block, x, old, when)
             if self.spec.history.gradients in ("last", "average") and self.late:
@@ -115,17 +115,13 @@ class Emulation:
         logits = self.model.decoder(state)
         return loss_sum(logits, self.labels, self.train_mask) / self.train_mask.sum(), messages
 
-    def _served(self, index: int, x: Tensor, when: Tensor) -> Tensor:
-        """[reader position + 1, V, d]: what history serves to readers at each position."""
+    def _served(self, index: int, x: Tensor) -> Tensor:
+        """[V, d]: what history serves, before it is moved for each reader by _shift."""
         history = self.history[index]
-        if history is None:
-            history = torch.zeros_like(x)
-        if self.spec.history.mode != "shift":
-            return history
-        return history  # the shift depends on the reader; see _shift
+        return torch.zeros_like(x) if history is None else history
 
     def _shift(self, x: Tensor, old: Tensor, when: Tensor, reader: int, way: int) -> Tensor:
-        if self.spec.history.mode != "shift":
+        if self.spec.history.mode != "shift" and self.spec.history.correction != "mean":
             return torch.zeros(x.shape[1], dtype=x.dtype)
         seen = (when <= reader) & (self.way == way)
         return (x.detach() - old)[seen].mean(0)

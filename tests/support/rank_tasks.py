@@ -175,10 +175,12 @@ def talk_here(pipeline: dict[str, Any], ways: dict[str, Any]) -> dict[str, Any]:
     return talk(dist.get_rank(), [Bench(parse_job(pipeline))], [Bench(parse_job(ways))])
 
 
-def settled_gradients(manifest: dict[str, Any], folder: str) -> str:
+def settled_history(manifest: dict[str, Any], folder: str) -> tuple[str, str]:
+    """The gradients and the correction."""
     job, plan, model, shard, groups = _before_the_engine(manifest, folder)
     slots = slot_count(plan.stages, plan.ways, plan.chunks)
-    return settled(job, slots, model, [shard], groups.control).spec.parallelism.history.gradients
+    history = settled(job, slots, model, [shard], groups.control).spec.parallelism.history
+    return history.gradients, history.correction
 
 
 def _before_the_engine(

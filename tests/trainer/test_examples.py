@@ -59,6 +59,7 @@ def test_squirrel_trains_from_a_file_in_the_public_format(tmp_path: Path) -> Non
     assert (
         result["historyGradients"] == "last"
     )  # hardly an edge inside a chunk: almost half of them are stale
+    assert result["historyCorrection"] == "mean"
 
 
 def test_cora_trains_from_a_file_with_its_masks(tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ class Reporter:
             "job": self.job.metadata.name,
             "plan": self.plan.as_dict(),
             "historyGradients": self.job.spec.parallelism.history.gradients if slots > 1 else None,
+            "historyCorrection": self.job.spec.parallelism.history.correction if slots > 1 else None,
             "epochs": self._lines[-1]["epoch"] + 1,
             "loss": self._lines[-1]["loss"],
             "accuracy": asdict(best.accuracy) if best.accuracy else None,

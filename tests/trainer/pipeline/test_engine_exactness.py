@@ -182,6 +182,27 @@ def test_gradients_of_the_epochs_before_flow_as_in_the_emulated_rule(
     assert_same_gradients(trained, emulate(content, folder, 4))
 
 
+@pytest.mark.parametrize("history", [{"mode": "ema"}, {"mode": "frozen", "refreshEvery": 2}], ids=str)
+@pytest.mark.parametrize("topology", [(2, 1, 5), (2, 2, 6)], ids=str)
+@pytest.mark.parametrize(("kind", "gradients"), [("gcnii", "drop"), ("gcnii", "last"), ("gat", "drop")])
+def test_history_that_follows_the_mean_equals_the_emulated_rule(
+    ranks: RankPool,
+    folder: Path,
+    kind: str,
+    gradients: str,
+    topology: tuple[int, int, int],
+    history: dict[str, Any],
+) -> None:
+    content = manifest(kind, topology)
+    asked = {**history, "gradients": gradients, "correction": "mean"}
+    content["spec"]["parallelism"]["history"] = asked
+    trained = ranks.run(train_epochs, topology[0] * topology[1], content, str(folder), 4)
+    corrected = emulate(content, folder, 4)
+    assert_same_gradients(trained, corrected)
+    asked["correction"] = "none"
+    assert emulate(content, folder, 4).losses != pytest.approx(corrected.losses, rel=1e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("kind", "topology", "gradients"),

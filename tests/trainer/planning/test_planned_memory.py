@@ -24,7 +24,7 @@ from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
 from gnnpipe_trainer.planning import memory
 from gnnpipe_trainer.planning.main import make_planner
-from gnnpipe_trainer.staleness.carry import carried, with_carried
+from gnnpipe_trainer.staleness.carry import carried, with_history
 from gnnpipe_trainer.staleness.share import StaleShare
 
 Jobs = Callable[..., GNNPipeJob]
@@ -40,7 +40,7 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     stale, edges = StaleShare(shard, None).expect()
     blocks = model.block_list()
     bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
-    job = with_carried(job, carried(job.spec.parallelism, bypass, summed, stale / edges))
+    job = with_history(job, carried(job.spec.parallelism, bypass, summed, stale / edges), "none")
     return trainer.Engine(
         job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
     )

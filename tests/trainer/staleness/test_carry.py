@@ -1,4 +1,5 @@
-"""`history.gradients: auto`: earlier gradients only where much is stale; which, is a matter of the model's blocks."""
+"""`history.gradients: auto`: earlier gradients only where much is stale; which, is a matter of the model's blocks.
+`history.correction: auto` likewise."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from typing import Any
 
 import pytest
 from rank_pool import RankPool
-from rank_tasks import settled_gradients
+from rank_tasks import settled_history
 
-from gnnpipe_api.job import ParallelismSpec
-from gnnpipe_trainer.staleness.carry import LEAST_STALE_EDGES, carried
+from gnnpipe_api.job import HistorySpec, ParallelismSpec
+from gnnpipe_trainer.staleness.carry import LEAST_STALE_EDGES, LEAST_TO_CORRECT, carried, correction
 
 ABOVE, BELOW = LEAST_STALE_EDGES, LEAST_STALE_EDGES - 0.01
 
@@ -36,6 +37,25 @@ def test_auto_takes_earlier_gradients_only_where_they_help(
     assert carried(ParallelismSpec.model_validate(asked), bypass, summed, stale_edges) == chosen
 
 
+@pytest.mark.parametrize(
+    ("asked", "follows_mean", "stale_edges", "chosen"),
+    [
+        ({}, True, LEAST_TO_CORRECT, "mean"),
+        ({}, True, LEAST_TO_CORRECT - 0.01, "none"),
+        ({}, False, 0.5, "none"),
+        ({"mode": "frozen"}, True, 0.5, "none"),
+        ({"mode": "previous"}, True, 0.5, "none"),
+        ({"correction": "none"}, True, 0.5, "none"),
+        ({"correction": "mean"}, False, 0.0, "mean"),
+        ({"mode": "frozen", "correction": "mean"}, False, 0.5, "mean"),
+    ],
+)
+def test_auto_corrects_the_moving_average_of_blocks_that_say_so(
+    asked: dict[str, Any], follows_mean: bool, stale_edges: float, chosen: str
+) -> None:
+    assert correction(HistorySpec.model_validate(asked), follows_mean, stale_edges) == chosen
+
+
 def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -> dict[str, Any]:
     return {
         "apiVersion": "gnnpipe.io/v1alpha1",
@@ -59,19 +79,19 @@ def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -
 @pytest.mark.parametrize(
     ("kind", "topology", "chosen"),
     [
-        ("gcnii", (2, 2, 16), "last"),
-        ("sage", (2, 1, 16), "last"),
-        ("gcn", (2, 2, 16), "average"),
-        ("gat", (2, 1, 16), "drop"),
-        ("gcnii", (2, 1, 2), "drop"),  # in two halves a quarter of the edges is stale
-        ("gcn", (2, 1, 2), "drop"),
-        ("gcnii", (1, 2, 2), "drop"),  # nothing is
+        ("gcnii", (2, 2, 16), ("last", "mean")),
+        ("sage", (2, 1, 16), ("last", "none")),
+        ("gcn", (2, 2, 16), ("average", "none")),
+        ("gat", (2, 1, 16), ("drop", "none")),
+        ("gcnii", (2, 1, 2), ("drop", "mean")),  # in two halves a quarter of the edges is stale
+        ("gcn", (2, 1, 2), ("drop", "none")),
+        ("gcnii", (1, 2, 2), ("drop", "none")),  # nothing is
     ],
 )
 def test_all_ranks_decide_alike(
-    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: str
+    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: tuple[str, str]
 ) -> None:
     said = ranks.run(
-        settled_gradients, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
+        settled_history, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
     )
     assert set(said) == {chosen}

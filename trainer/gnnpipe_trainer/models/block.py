@@ -43,6 +43,8 @@ class Block(nn.Module):
     by_hand: ByHand | None = None
     """`update` with its backward written out, for states of one tensor; None: autograd finds it."""
     bypass: bool = False  # whether a vertex's own state reaches the next one beside the aggregation too
+    follows_mean: bool = False
+    """Whether `history.correction: auto` moves its history along with the mean of what has come by in an epoch."""
 
     def __init__(self, message_width: int, widths: tuple[int, ...]) -> None:
         super().__init__()

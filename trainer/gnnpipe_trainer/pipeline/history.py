@@ -26,8 +26,11 @@ class History:
     def __init__(self, spec: HistorySpec, live: Tensor, following: Tensor | None = None) -> None:
         """Made by `side_by_side`. `following` is where modes that blend prepare the next epoch's."""
         self.spec, self.live, self._next = spec, live, following
+        # Whether what is stale is to be read moved by `shift`.
+        self.corrects_mean = spec.mode == "shift" or spec.correction == "mean"
         self._epoch = 0
-        self.shift = live.new_zeros(live.shape[1])  # mean of (fresh - historical) so far
+        # Mean of (fresh - historical) so far; a sum over many rows, so no narrower than fp32.
+        self.shift = live.new_zeros(live.shape[1], dtype=torch.promote_types(live.dtype, torch.float32))
         self._shift_rows = 0
         # Squares of (fresh - served), and of fresh.
         self._drift = torch.zeros(2, dtype=torch.float64, device=live.device)
@@ -59,14 +62,13 @@ class History:
     def push(self, rows: slice, fresh: Tensor) -> Tensor | None:
         """Own rows, as they turned out in this epoch. Returns where they lie until it is over, if they do unchanged."""
         served = self.live[rows]
+        if self.corrects_mean:
+            self._measure_shift(served, fresh)
         if self._takes_at_once(fresh):
             self._blend_at_once(served, rows, fresh, _drift_stride(fresh))
             return served
         pushed = fresh.to(self.live.dtype)
         self._measure_drift(served, pushed)
-        if self.spec.mode == "shift":
-            self._shift_rows += fresh.shape[0]
-            self.shift += ((pushed - served).sum(0) - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
         self.push_halo(rows, pushed)
         return served if pushed.dtype is fresh.dtype else None
 
@@ -112,6 +114,12 @@ class History:
         else:
             refresh = (self._epoch + 1) % self.spec.refresh_every == 0
             out.copy_(fresh if refresh else served)
+
+    def _measure_shift(self, served: Tensor, fresh: Tensor) -> None:
+        """Two sums over columns, which write nothing as large as the rows."""
+        self._shift_rows += fresh.shape[0]
+        moved = fresh.sum(0, dtype=self.shift.dtype) - served.sum(0, dtype=self.shift.dtype)
+        self.shift += (moved - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
 
     def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
         stride = _drift_stride(fresh)

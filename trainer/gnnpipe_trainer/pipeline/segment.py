@@ -13,7 +13,7 @@ from torch.autograd import Variable
 
 from gnnpipe_trainer.models.block import ByHand, State
 from gnnpipe_trainer.models.linear import backward_by_hand
-from gnnpipe_trainer.pipeline.gather import Leaves
+from gnnpipe_trainer.pipeline.leaves import Leaves
 
 Gradients = tuple[Tensor | None, ...]
 

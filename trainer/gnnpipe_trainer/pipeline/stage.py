@@ -11,7 +11,8 @@ from gnnpipe_trainer.models.block import Block, ByHand, State
 from gnnpipe_trainer.models.dense import product
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.pipeline.freshness import Freshness
-from gnnpipe_trainer.pipeline.gather import Gather, Leaves
+from gnnpipe_trainer.pipeline.gather import Gather
+from gnnpipe_trainer.pipeline.leaves import Leaves
 from gnnpipe_trainer.pipeline.segment import Gradients, HandSegment, Segment
 from gnnpipe_trainer.pipeline.shard import Shard
 

@@ -1,4 +1,4 @@
-"""Decides `history.gradients: auto` before the first epoch, alike on every rank and in every attempt."""
+"""Decides what is auto in `spec.parallelism.history` before the first epoch, alike on all ranks and in all attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.shard import Shard
-from gnnpipe_trainer.staleness.carry import carried, with_carried
+from gnnpipe_trainer.staleness.carry import carried, correction, with_history
 from gnnpipe_trainer.staleness.share import StaleShare
 
 log = logging.getLogger("gnnpipe")
@@ -21,15 +21,22 @@ def settled(
     job: GNNPipeJob, slots: int, model: Model, shards: Sequence[Shard], control: dist.ProcessGroup
 ) -> GNNPipeJob:
     """The job as if its manifest said what graph, cut and model make of auto; `shards` are this process's."""
-    if job.spec.parallelism.history.gradients != "auto":
+    history = job.spec.parallelism.history
+    if "auto" not in (history.gradients, history.correction):
         return job
     stale = stale_edges(shards, control) if slots > 1 else 0.0
     blocks = model.block_list()
     bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
-    chosen = carried(job.spec.parallelism, bypass, summed, stale)
+    gradients = carried(job.spec.parallelism, bypass, summed, stale)
+    corrected = correction(history, any(b.follows_mean for b in blocks), stale)
     if slots > 1 and dist.get_rank() == 0:
-        log.info("spec.parallelism.history.gradients: auto is %s: %.0f%% stale edges", chosen, 100 * stale)
-    return with_carried(job, chosen)
+        asked = ("gradients", history.gradients, gradients), ("correction", history.correction, corrected)
+        for field, said, chosen in asked:
+            if said == "auto":
+                log.info(
+                    "spec.parallelism.history.%s: auto is %s: %.0f%% stale edges", field, chosen, 100 * stale
+                )
+    return with_history(job, gradients, corrected)
 
 
 def stale_edges(shards: Sequence[Shard], control: dist.ProcessGroup) -> float:
