@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gnnpipe_trainer.models.dropout import dropout
+from gnnpipe_trainer.models.dropout import dropout, kept_scale
 
 PROBABILITIES = [0.1, 0.5, 0.9]
 
@@ -70,3 +70,15 @@ def test_the_gradient_is_what_the_values_were_multiplied_with(
     assert dropped.dtype is dtype
     assert x.grad is not None
     assert torch.equal(x.grad, dropped.detach())
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.5, 1.0])
+def test_what_is_kept_is_scaled_as_backward_by_hand_takes_it(probability: float) -> None:
+    x = torch.rand(1000) + 0.1
+    dropped = dropout(x, probability, training=True)
+    kept = dropped != 0
+    assert torch.equal(dropped[kept], x[kept] * kept_scale(x, probability))
+
+
+def test_other_devices_scale_as_torch_does() -> None:
+    assert kept_scale(torch.empty(3, device="meta"), 0.3) == pytest.approx(1 / 0.7, rel=1e-15)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from gnnpipe_trainer.models.dense import add_product, product
-from gnnpipe_trainer.models.dropout import drop_in_place, kept_scale
+from gnnpipe_trainer.models.dropout import dropout, kept_scale
 from gnnpipe_trainer.models.layers import Between
 from gnnpipe_trainer.models.linear import backward_by_hand
 
@@ -34,7 +34,7 @@ class ReluOfLinear:
         else:
             h = product(gathered, self.linear.weight, self.linear.bias)
             add_product(h, own, self.root.weight, relu=True)
-        return drop_in_place(h, self.between.dropout) if self.between.training else h
+        return dropout(h, self.between.dropout, self.between.training)
 
     def backward(
         self, dh: Tensor, h: Tensor, gathered: Tensor, own: Tensor, d_gathered: Tensor | None, wants_own: bool
@@ -43,7 +43,7 @@ class ReluOfLinear:
 
         Weight gradients are added to `.grad`, or put off (models/linear.py).
         """
-        scale = kept_scale(self.between.dropout) if self.between.training else 1.0
+        scale = kept_scale(h, self.between.dropout) if self.between.training else 1.0
         backward_by_hand(self.linear, dh, h, gathered, d_gathered, scale)
         if self.root is None:
             return None

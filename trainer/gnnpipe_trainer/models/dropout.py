@@ -23,16 +23,10 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     return x * _scaled_mask(x, kept_levels=round((1 - probability) * LEVELS))
 
 
-def drop_in_place(x: Tensor, probability: float) -> Tensor:
-    """The same numbers as `dropout` in training, written over x, outside autograd."""
-    return x if probability == 0 else x.copy_(dropout(x, probability, training=True))
-
-
-def kept_scale(probability: float) -> float:
-    """What the elements that are kept are multiplied by."""
-    if probability in (0, 1):
-        return 1.0
-    return LEVELS / round((1 - probability) * LEVELS)
+def kept_scale(x: Tensor, probability: float) -> float:
+    """What `dropout` multiplies the elements of x by that it keeps."""
+    kept = round((1 - probability) * LEVELS) / LEVELS if x.device.type == "cpu" else 1 - probability
+    return 1 / kept if kept else 1.0
 
 
 def _scaled_mask(x: Tensor, kept_levels: int) -> Tensor:

@@ -120,13 +120,12 @@ def _between(model: ModelSpec, width: int, last: bool, fused: bool = False) -> d
 def _by_hand(between: dict[str, Any], width: int) -> dict[str, Any]:
     """The same where forward and backward are written out (models/by_hand.py), of gcn and sage without norm.
 
-    Dropout is a pass, and one that writes its result over what ReLU left. Backward has neither as a pass, and the
-    result says all that it needs of both.
+    Dropout is a pass forward. Backward has neither it nor ReLU as a pass: the result says all that it needs of both.
     """
     dropped = between["dropped"]
     return between | {
-        "passes": 2 * dropped,
-        "more_back": -2 * dropped,
+        "passes": dropped,
+        "more_back": -dropped,
         "saved": 0,
         "by_autograd": between["saved"],
         "state": width,
