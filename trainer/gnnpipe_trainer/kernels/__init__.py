@@ -175,11 +175,10 @@ def _load() -> ctypes.CDLL | None:
     if compiled is None:
         return None
     library = ctypes.CDLL(str(compiled))
-    address, count = ctypes.c_void_p, ctypes.c_int64
+    address, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
     library.gnnpipe_weighted_sum.argtypes = [*[address] * 5, *[count] * 3]
-    library.gnnpipe_blend.argtypes = [*[address] * 3, count, count, ctypes.c_float, count, address]
+    library.gnnpipe_blend.argtypes = [*[address] * 3, count, count, number, count, address]
     library.gnnpipe_product.argtypes = [*[address] * 4, *[count] * 8]
-    number = ctypes.c_float
     library.gnnpipe_gradients.argtypes = [*[address] * 7, *[count] * 3, number, number, *[count] * 3]
     library.gnnpipe_fresh_entries.argtypes = [*[address] * 4, count, count, *[address] * 3]
     library.gnnpipe_fresh_entries.restype = count

@@ -85,9 +85,6 @@ class _Kept:
 
     __slots__ = ("tensor", "version")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.lie_in(tensor.detach())
-
     def lie_in(self, tensor: Tensor) -> None:
         self.tensor, self.version = tensor, tensor._version
 
@@ -138,10 +135,10 @@ def glorot_linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
 
 def _times(x: Tensor, weight: Tensor, bias: Tensor | None, share: float = 1.0, relu: bool = False) -> Tensor:
     if x.dim() == 2 and torch.is_grad_enabled():
-        kept: list[_Kept] = []
-        y: Tensor = _SplitLinear.apply(x, weight, bias, share, kept if relu else None)  # type: ignore[no-untyped-call]
-        if kept:
-            y.kept = kept[0]  # type: ignore[attr-defined]
+        kept = _Kept() if relu else None
+        y: Tensor = _SplitLinear.apply(x, weight, bias, share, kept)  # type: ignore[no-untyped-call]
+        if kept is not None:
+            y.kept = kept  # type: ignore[attr-defined]
         return y
     return product(x, _matrix(weight, share), bias, relu)
 
@@ -156,17 +153,15 @@ def _matrix(weight: Tensor, share: float) -> Tensor:
 class _SplitLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, share: float, kept: list[_Kept] | None
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, share: float, kept: _Kept | None
     ) -> Tensor:
-        """`kept`: None for no ReLU, else a list that is given what the ReLU keeps of its result."""
+        """`kept`: what a ReLU keeps of its result; None for no ReLU."""
         # Parameters are kept as they are, not saved: the put-off work adds to their .grad.
-        ctx.weight, ctx.bias, ctx.share = weight, bias, share
+        ctx.weight, ctx.bias, ctx.share, ctx.kept = weight, bias, share, kept
         ctx.place = vars(x).pop("gradient_place", None)  # of the first only: a second would write over it
         y = product(x, _matrix(weight, share), bias, relu=kept is not None)
-        ctx.kept = None
         if kept is not None:
-            ctx.kept = _Kept(y)
-            kept.append(ctx.kept)
+            kept.lie_in(y.detach())
         ctx.save_for_backward(x, weight)
         return y
 

@@ -27,9 +27,8 @@ class Leaves:
         """From now on autograd collects gradients here; that of the sum is best written to `place`."""
         if self.constant:
             return
-        self.rows = (
-            self.rows.data.requires_grad_()
-        )  # .data: others' rows lie beside these and may still change
+        # By .data, no view: rows of others lie beside these and may still change.
+        self.rows = self.rows.data.requires_grad_()
         if self.gathered is not None:
             self.gathered.requires_grad_()
             if place is not None:

@@ -58,9 +58,7 @@ class HandSegment:
     own: Tensor  # the state before
     wants_own: bool  # whether its gradient is wanted
     result: Tensor  # the state after
-    sent_by: (
-        nn.Linear | None
-    )  # what makes the message out of it; None: it is the message itself, or there is none
+    sent_by: nn.Linear | None  # what makes the message out of it; None: it is that itself, or there is none
 
     def backward(
         self, gradients: Gradients, message_gradient: Tensor | None, place: Tensor | None

@@ -58,7 +58,7 @@ class Stage:
             self._seed_dropout(slot, self.first_block + index)
             if hand is None or leaves is None:
                 segment, outputs, message = self._by_autograd(index, slot, outputs, leaves)
-                wants_own = outputs[0].requires_grad or self.recompute
+                wants_own = outputs[0].requires_grad
             else:
                 segment, message = self._by_hand(index, hand, leaves, outputs[0], wants_own)
                 outputs, wants_own = (segment.result,), True
