@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
-from harness.processes import free_ports, poll, start
+from harness.processes import free_ports, poll, reserve, start
 
 LEAVE_A_THREAD = """
 import ctypes, socket, sys, threading, time
@@ -26,3 +28,17 @@ def test_a_process_whose_first_thread_has_ended_is_alive_and_not_after_its_last(
     finally:
         process.signal(signal.SIGKILL)
     assert poll(lambda: not process.alive, 10)
+
+
+def test_a_port_that_was_given_to_one_process_is_given_to_no_other() -> None:
+    (port,) = free_ports(1)
+    ask = f"from harness.processes import reserve; print(reserve({port}))"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", ask],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.strip() == "False"
+    assert not reserve(port)  # nor twice to the same

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import random
-import socket
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
+
+from harness.processes import free_ports
 
 # Imported once, by the process of which all ranks are forks. A process has one of these, so that tests which start
 # ranks by fault_campaign.forking() share it.
@@ -81,8 +80,5 @@ def _serve(pipe: Connection) -> None:
 
 
 def free_port() -> int:
-    """Below those that the system gives to clients, so that none of them takes it before it is used."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", random.randrange(20_000, 30_000)))
-            return int(probe.getsockname()[1])
+    """Nobody else is given it while this process lives."""
+    return free_ports(1)[0]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from .errors import StartFailed
 
 LOG_TAIL_LINES = 15
 NO_PROXY = {"NO_PROXY": "*", "no_proxy": "*"}  # all parts of a cluster are on this machine
+PORTS = Path(tempfile.gettempdir()) / f"gnnpipe-ports-{os.getuid()}"  # a locked file for each in use
+_reserved: list[IO[str]] = []
 
 
 @dataclass(frozen=True)
@@ -122,20 +127,37 @@ def await_ready(process: Process, ready: Callable[[], bool], seconds: float) -> 
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now, at any address.
+    """Ports that nothing listens on now, at any address, and that nobody else is given while this process lives.
 
     They lie below the range from which the kernel serves outgoing connections, so that none is taken while
     its server is down.
     """
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(15_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        if port not in found:
+        port = random.SystemRandom().randrange(15_000, 30_000)  # tests may have seeded the usual one
+        if reserve(port) and _is_free(port):
             found.append(port)
     return found
+
+
+def reserve(port: int) -> bool:
+    """Tests run side by side: between choosing a port and listening on it another process could choose it too."""
+    PORTS.mkdir(exist_ok=True)
+    lock = (PORTS / str(port)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    _reserved.append(lock)  # the kernel unlocks it when this process ends
+    return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
