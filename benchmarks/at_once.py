@@ -19,6 +19,7 @@ from torch import Tensor
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.graph.cache import chunked_graph
+from gnnpipe_trainer.kernels import Entry
 from gnnpipe_trainer.models.block import ConvBlock, EdgeWeights
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
@@ -84,7 +85,11 @@ class SumAtOnce(WeightedSum):
     freshness: EpochEdges
     last: Tensor | None = None  # the sums' gradient in the epoch before, or its average over the epochs
 
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
+    def entry(self, slot: int | None) -> Entry | None:
+        """History is read before anything is pushed into it."""
+        return None
+
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         message = message.detach()
         fresh, stale = self.freshness.forward_matrices(self.kind)
         everyone = self.shard.inward.rows_of(None)

@@ -33,7 +33,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "cut_gradients.json"
 class FreshForward(SumAtOnce):
     """Reads nothing from history; the gradient is cut as if it did."""
 
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         everyone, message = self.shard.inward.rows_of(None), message.detach()
         self.history.push(everyone, message)
         gathered = sum(m.times(message, everyone) for m in self.freshness.forward_matrices(self.kind))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch.distributed as dist
 from rank_pool import RankPool
 from rank_tasks import train_epochs
 
@@ -17,17 +16,16 @@ from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.train import make_optimizer
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from accuracy_run import alone, train_cell, train_in_stages
 from at_once import AtOnce
 
 EPOCHS = 3
 
 
 @pytest.fixture
-def alone() -> Iterator[None]:
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+def one_rank() -> Iterator[None]:
+    with alone():
+        yield
 
 
 def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) 
     }
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("one_rank")
 @pytest.mark.parametrize(
     ("kind", "ways", "history", "parallelism"),
     [
@@ -87,3 +85,31 @@ def test_gradients_are_those_of_the_stages(
             np.testing.assert_allclose(theirs[name], ours, atol=1e-9)
         optimizer.step()
         optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "averaging"),
+    [
+        ({"stages": 1, "chunks": 1}, {"mode": "ema"}),
+        ({"stages": 2, "chunks": 16}, {}),  # so much is stale that weights are averaged
+        ({"stages": 2, "chunks": 8}, {"mode": "none"}),
+    ],
+    ids=str,
+)
+def test_a_cell_is_evaluated_as_gnnpipe_run_evaluates(
+    tmp_path: Path, parallelism: dict[str, Any], averaging: dict[str, Any]
+) -> None:
+    job = manifest("gcn", 1, {})
+    job["spec"]["training"] |= {"epochs": 20, "evaluateEvery": 1, "averaging": averaging}
+    job["spec"]["graph"] |= {"averageDegree": 16, "homophily": 0.3}
+    job["spec"]["parallelism"] = parallelism
+    with alone():
+        ours = train_cell(job, tmp_path)
+    theirs = train_in_stages(job, tmp_path)
+    assert {field: ours[field] for field in theirs} == theirs
+    if averaging:
+        return
+    assert ours["settled"]["averaging"] == "ema"
+    job["spec"]["training"]["averaging"] = {"mode": "none"}
+    with alone():
+        assert train_cell(job, tmp_path)["validation"] != ours["validation"]

@@ -78,6 +78,39 @@ def test_history_blends_as_torch_does_bit_for_bit(width: int, monkeypatch: pytes
     assert our_drift == pytest.approx(their_drift, rel=1e-5)
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(("depth", "width"), [(16, 64), (64, 20), (7, 100), (64, 3)])
+def test_a_product_that_enters_history_is_one_that_is_pushed(depth: int, width: int, adds: bool) -> None:
+    torch.manual_seed(0)
+    rows, x, matrix = slice(2, 503), drawn(501, depth), drawn(depth, width)
+    bias, before = (None, drawn(501, width)) if adds else (drawn(width), None)
+    one, other = (
+        side_by_side(600, [width], HistorySpec(), torch.float32, torch.device("cpu"))[0] for _ in range(2)
+    )
+    for _ in range(2):
+        entry = one.entry(rows)
+        assert entry is not None
+        out = drawn(501, width) if before is None else before.clone()
+        kernels.product(out, x, matrix, bias, relu=True, adds=adds)
+        other.push(rows, out)
+        kernels.product_to_history(
+            entry, x, matrix, bias, None if before is None else before.clone(), relu=True
+        )
+        assert torch.equal(one.live, other.live)
+        assert one.take_drift() == other.take_drift()
+        one.end_epoch()
+        other.end_epoch()
+    assert torch.equal(one.live, other.live)
+    assert one.live.count_nonzero() > 0
+
+
+@pytest.mark.parametrize("spec", [HistorySpec(mode="previous"), HistorySpec(correction="mean")])
+def test_only_a_plain_average_can_be_entered(spec: HistorySpec) -> None:
+    (history,) = side_by_side(10, [16], spec, torch.float32, torch.device("cpu"))
+    assert history.entry(slice(0, 5)) is None
+
+
 def test_halo_rows_are_blended_without_being_measured() -> None:
     (history,) = side_by_side(10, [16], HistorySpec(), torch.float32, torch.device("cpu"))
     history.push_halo(slice(2, 7), drawn(5, 16))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gnnpipe_trainer.models.loss import loss_sum, score, score_counts
+from gnnpipe_trainer.models.loss import loss_and_gradient, loss_sum, score, score_counts
 
 VERTICES, CLASSES = 30, 4
 
@@ -73,3 +73,15 @@ def test_nothing_to_count_scores_zero() -> None:
     for labels in (multi_class(), multi_label()):
         assert score(score_counts(torch.randn(VERTICES, CLASSES), labels, none)) == 0.0
         assert loss_sum(torch.randn(VERTICES, CLASSES), labels, none).item() == 0.0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_gradient_without_autograd_is_autograds(several: bool) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(50, 7, dtype=torch.float64, requires_grad=True)
+    labels = (torch.rand(50, 7) > 0.5).long() if several else torch.randint(0, 7, (50,))
+    wanted = loss_sum(logits, labels)
+    wanted.backward()
+    loss, gradient = loss_and_gradient(logits.detach(), labels)
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(gradient, logits.grad)

@@ -14,6 +14,7 @@ from functools import cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,20 @@ LANES = 16  # floats in a register: the narrowest rows that are worth it
 WIDE = 4  # of dense.c
 
 Rows = tuple[int, int]  # from, to
+
+
+class Entry(NamedTuple):
+    """Where a slot's rows [n, d] lie in history, and how fresh ones enter it: following = lerp(served, fresh, share),
+    then served = fresh.
+
+    The squares of (fresh - served) and of fresh, of each `stride`th row, are added to drift [2] fp64; 0: of none.
+    """
+
+    served: Tensor
+    following: Tensor
+    share: float
+    stride: int
+    drift: Tensor
 
 
 def fits(*tensors: Tensor) -> bool:
@@ -64,12 +79,9 @@ def fresh_entries(
     return count
 
 
-def blend(served: Tensor, fresh: Tensor, following: Tensor, share: float, stride: int, drift: Tensor) -> None:
-    """following = lerp(served, fresh, share), then served = fresh; all [n, d].
-
-    The squares of (fresh - served) and of fresh, of each `stride`th row, are added to drift [2] fp64; 0: of none. It
-    rounds as torch.lerp does for a share below one half.
-    """
+def blend(entry: Entry, fresh: Tensor) -> None:
+    """Fresh rows enter history. It rounds as torch.lerp does for a share below one half."""
+    served, following, share, stride, drift = entry
     starts = served.data_ptr(), fresh.data_ptr(), following.data_ptr()
     _compiled().gnnpipe_blend(*starts, *fresh.shape, share, stride, drift.data_ptr())
 
@@ -93,6 +105,22 @@ def product(
             for first, last in _parts(rows)
         ]
     )
+
+
+def product_to_history(
+    entry: Entry, x: Tensor, matrix: Tensor, bias: Tensor | None, before: Tensor | None, relu: bool
+) -> None:
+    """`product`, its result pushed into history as it is made; it adds to `before` [n, columns] if that is given."""
+    if torch.get_num_threads() > 1:  # who would each have to measure the drift of their own rows
+        fresh = torch.empty_like(entry.served) if before is None else before
+        product(fresh, x, matrix, bias, relu, adds=before is not None)
+        blend(entry, fresh)
+        return
+    served, following, share, stride, drift = entry
+    loop, (rows, depth) = _compiled().gnnpipe_product_to_history, x.shape
+    made_of = x.data_ptr(), matrix.data_ptr(), _address(bias), _address(before)
+    sizes = rows, depth, matrix.shape[1], *matrix.stride(), relu, _wide
+    loop(*made_of, *sizes, served.data_ptr(), following.data_ptr(), share, stride, drift.data_ptr())
 
 
 def gradients(
@@ -179,11 +207,21 @@ def _load() -> ctypes.CDLL | None:
     library.gnnpipe_weighted_sum.argtypes = [*[address] * 5, *[count] * 3]
     library.gnnpipe_blend.argtypes = [*[address] * 3, count, count, number, count, address]
     library.gnnpipe_product.argtypes = [*[address] * 4, *[count] * 8]
+    library.gnnpipe_product_to_history.argtypes = [
+        *[address] * 4,
+        *[count] * 7,
+        address,
+        address,
+        number,
+        count,
+        address,
+    ]
     library.gnnpipe_gradients.argtypes = [*[address] * 7, *[count] * 3, number, number, *[count] * 3]
     library.gnnpipe_fresh_entries.argtypes = [*[address] * 4, count, count, *[address] * 3]
     library.gnnpipe_fresh_entries.restype = count
     library.gnnpipe_weighted_sum.restype = library.gnnpipe_blend.restype = None
-    library.gnnpipe_product.restype = library.gnnpipe_gradients.restype = _worked
+    for loop in (library.gnnpipe_product, library.gnnpipe_product_to_history, library.gnnpipe_gradients):
+        loop.restype = _worked
     return library
 
 

@@ -3,6 +3,7 @@
  * It rounds as torch.lerp does for a share below one half: one fused multiply-add. torch would take two passes, and a
  * dozen small calls for the drift of a few rows; pipeline/history.py does it so where this is missing.
  */
+#include "blend.h"
 #include "processors.h"
 
 /* Nobody reads `following` before the next epoch: where that can be said, it goes past the caches, which Python and the
@@ -45,27 +46,32 @@ __attribute__((target("avx512f"))) static void blend_past_caches(
 }
 #endif
 
-/* served, fresh, following [rows, width]; drift: the squares of (fresh - served) and of fresh, of each `stride`th row,
- * are added to it; a stride of 0 measures nothing. */
 FOR_EVERY_PROCESSOR
-void gnnpipe_blend(
-    float *served, const float *fresh, float *following, int64_t rows, int64_t width, float share, int64_t stride,
-    double *drift
-) {
-    for (int64_t row = 0; stride && row < rows; row += stride) {
+void gnnpipe_enter(struct entry entry, const float *fresh, int64_t first, int64_t rows, int64_t width) {
+    float *const served = entry.served + first * width, *const following = entry.following + first * width;
+    const int64_t into = entry.stride ? first % entry.stride : 0;
+    for (int64_t row = into ? entry.stride - into : 0; entry.stride && row < rows; row += entry.stride) {
         float difference = 0, magnitude = 0;
         for (int64_t i = row * width; i < (row + 1) * width; i++) {
             difference += (fresh[i] - served[i]) * (fresh[i] - served[i]);
             magnitude += fresh[i] * fresh[i];
         }
-        drift[0] += difference;
-        drift[1] += magnitude;
+        entry.drift[0] += difference;
+        entry.drift[1] += magnitude;
     }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && (uintptr_t)following % (4 * LANES) == 0) {
-        blend_past_caches(served, fresh, following, rows * width, share);
+        blend_past_caches(served, fresh, following, rows * width, entry.share);
         return;
     }
 #endif
-    blend(served, fresh, following, rows * width, share);
+    blend(served, fresh, following, rows * width, entry.share);
+}
+
+void gnnpipe_blend(
+    float *served, const float *fresh, float *following, int64_t rows, int64_t width, float share, int64_t stride,
+    double *drift
+) {
+    const struct entry entry = {served, following, share, stride, drift};
+    gnnpipe_enter(entry, fresh, 0, rows, width);
 }

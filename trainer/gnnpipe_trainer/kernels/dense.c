@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "blend.h"
 #include "processors.h"
 
 #define BLOCK 96 /* rows */
@@ -175,6 +176,33 @@ int64_t gnnpipe_product(
         return 0;
     pack(b, depth, columns, row, step, packed);
     multiply(x, packed, start, out, rows, depth, columns, relu, wide);
+    free(packed);
+    return 1;
+}
+
+/* The same, but the result enters history (blend.c), and starts from `before` [rows, columns] if that is there. A tile at a
+ * time: what history served is asked for from memory while the rows that replace it are multiplied. */
+FOR_EVERY_PROCESSOR
+int64_t gnnpipe_product_to_history(
+    const float *x, const float *b, const float *bias, const float *before, int64_t rows, int64_t depth,
+    int64_t columns, int64_t row, int64_t step, int64_t relu, int64_t wide, float *served, float *following, float share,
+    int64_t stride, double *drift
+) {
+    const struct entry entry = {served, following, share, stride, drift};
+    const int64_t packed_size = (depth ? depth : 1) * padded(columns);
+    float *packed = aligned_alloc(64, 4 * (packed_size + TALL * padded(columns)));
+    if (!packed)
+        return 0;
+    float *const fresh = packed + packed_size;
+    pack(b, depth, columns, row, step, packed);
+    for (int64_t first = 0; first < rows; first += TALL) {
+        const int64_t count = rows - first < TALL ? rows - first : TALL;
+        const struct start start = {before ? before + first * columns : bias, before ? columns : 0};
+        for (int64_t i = 0; i < count * columns; i += LANES)
+            __builtin_prefetch(served + first * columns + i, 1, 2);
+        multiply(x + first * depth, packed, start, fresh, count, depth, columns, relu, wide);
+        gnnpipe_enter(entry, fresh, first, count, columns);
+    }
     free(packed);
     return 1;
 }

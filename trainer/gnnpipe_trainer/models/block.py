@@ -13,6 +13,8 @@ from typing import Literal, Protocol, cast
 
 from torch import Tensor, nn
 
+from gnnpipe_trainer.kernels import Entry
+
 State = tuple[Tensor, ...]
 """What flows from block to block, each tensor [n, width]: (h,), or (h, h0) with GCNII's initial residual."""
 
@@ -23,7 +25,7 @@ EdgeWeights = Literal["sym", "mean", "sum"]
 class ByHand(Protocol):
     """What `update` does, outside autograd, with [n, width] tensors; see models/by_hand.py."""
 
-    def forward(self, gathered: Tensor, own: Tensor) -> Tensor: ...
+    def forward(self, gathered: Tensor, own: Tensor, entry: Entry | None = None) -> Tensor: ...
     def backward(
         self, dh: Tensor, h: Tensor, gathered: Tensor, own: Tensor, d_gathered: Tensor | None, wants_own: bool
     ) -> Tensor | None: ...

@@ -13,9 +13,21 @@ from torch.nn import functional as F
 from gnnpipe_trainer import kernels
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-    """x W^T + b, and ReLU of it in the same pass, for x [n, in], weight [out, in], bias [out]; outside autograd."""
+def product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    relu: bool = False,
+    entry: kernels.Entry | None = None,
+) -> Tensor:
+    """x W^T + b, and ReLU of it in the same pass, for x [n, in], weight [out, in], bias [out]; outside autograd.
+
+    It may push the result into history, if told how; then that is `entry.served`.
+    """
     if x.dim() == 2 and kernels.fits(x, weight) and not torch.is_autocast_enabled("cpu"):
+        if entry is not None:
+            kernels.product_to_history(entry, x, weight.t(), bias, None, relu)
+            return entry.served
         y = x.new_empty(x.shape[0], weight.shape[0])
         kernels.product(y, x, weight.t(), bias, relu)
         return y
@@ -23,9 +35,17 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = 
     return y.relu_() if relu else y
 
 
-def add_product(y: Tensor, x: Tensor, weight: Tensor, relu: bool = False) -> Tensor:
-    """y += x W^T, and ReLU of it in the same pass, for y [n, out], x [n, in], weight [out, in]; outside autograd."""
+def add_product(
+    y: Tensor, x: Tensor, weight: Tensor, relu: bool = False, entry: kernels.Entry | None = None
+) -> Tensor:
+    """y += x W^T, and ReLU of it in the same pass, for y [n, out], x [n, in], weight [out, in]; outside autograd.
+
+    It may push the result into history, if told how; then that is `entry.served`, and y is anything.
+    """
     if kernels.fits(y, x, weight):
+        if entry is not None:
+            kernels.product_to_history(entry, x, weight.t(), None, y, relu)
+            return entry.served
         kernels.product(y, x, weight.t(), None, relu, adds=True)
         return y
     y.addmm_(x, weight.t())

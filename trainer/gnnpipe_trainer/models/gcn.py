@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, FirstTensor, Model, RawFeatures, State
-from gnnpipe_trainer.models.by_hand import relu_of_linear
+from gnnpipe_trainer.models.by_hand import by_hand
 from gnnpipe_trainer.models.layers import Between, Norm, conv_widths
 from gnnpipe_trainer.models.linear import Linear, glorot_linear
 
@@ -26,7 +26,7 @@ class GCNBlock(Block):
         self.linear = glorot_linear(inputs, outputs)
         self.between = between
         self.gradient_stops_at_zeros = not between.last
-        self.by_hand = None if multiply_first else relu_of_linear(between, self.linear)
+        self.by_hand = by_hand(between, self.linear, multiply_first)
 
     @property
     def sends_state(self) -> bool:

@@ -205,6 +205,14 @@ def backward_by_hand(
     _collect(dy, y, x, None if dx is None else weight, dx, wanted, scale)
 
 
+def add_bias_gradient(linear: nn.Linear, dy: Tensor) -> None:
+    """Of + b alone; at once, it is next to nothing."""
+    if linear.bias.requires_grad:
+        total = _gradient_of(linear.bias)
+        assert total is not None
+        total.add_(dy.sum(0))
+
+
 def _collect(
     dy: Tensor,
     y: Tensor | None,

@@ -25,6 +25,16 @@ def loss_sum(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tens
 
 
 @torch.no_grad()
+def loss_and_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """`loss_sum` over all rows, and its gradient, without autograd."""
+    if labels.dim() == 1:
+        log_shares = F.log_softmax(logits, dim=1)
+        loss = F.nll_loss(log_shares, labels, reduction="sum")
+        return loss, log_shares.exp_().scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
+    return loss_sum(logits, labels), logits.sigmoid().sub_(labels).div_(labels.size(1))
+
+
+@torch.no_grad()
 def score_counts(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """int64 counts that add up over chunks and ranks.
 

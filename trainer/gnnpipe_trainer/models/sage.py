@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gnnpipe_trainer.models.block import Block, FirstTensor, Model, RawFeatures, State
-from gnnpipe_trainer.models.by_hand import relu_of_linear
+from gnnpipe_trainer.models.by_hand import by_hand
 from gnnpipe_trainer.models.layers import Between, Norm, conv_widths
 from gnnpipe_trainer.models.linear import Linear
 
@@ -28,7 +28,7 @@ class SAGEBlock(Block):
         self.root = Linear(inputs, outputs, bias=False)
         self.between = between
         self.gradient_stops_at_zeros = not between.last
-        self.by_hand = None if multiply_first else relu_of_linear(between, self.neighbours, self.root)
+        self.by_hand = by_hand(between, self.neighbours, multiply_first, self.root)
 
     @property
     def sends_state(self) -> bool:

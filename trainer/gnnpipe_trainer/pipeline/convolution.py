@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnpipe_trainer.kernels import Entry
 from gnnpipe_trainer.models.block import ConvBlock, State
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.history import History
@@ -43,7 +44,10 @@ class Convolution:
     def start_epoch(self, freshness: Freshness) -> None:
         self.freshness = freshness
 
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
+    def entry(self, slot: int | None) -> Entry | None:
+        return None
+
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         _, arrive = publish(self.shard, self.history, self.ways, slot, message)
         arrive()
         bipartite = self._edges(slot)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnpipe_trainer.kernels import Entry
 from gnnpipe_trainer.models.block import Block, ConvBlock, EdgeWeights, State
 from gnnpipe_trainer.pipeline.convolution import Convolution
 from gnnpipe_trainer.pipeline.freshness import Freshness
@@ -34,7 +35,10 @@ class Gather(Protocol):
         """The buffer of gradients, where the next epoch reads it."""
 
     def start_epoch(self, freshness: Freshness) -> None: ...
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
+    def entry(self, slot: int | None) -> Entry | None:
+        """Where a slot's message may be written to, instead of having it pushed by `read`; None: nowhere."""
+
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         """`message` may be part of an autograd graph; the leaves are of none."""
 
     def gradient_place(self, slot: int | None) -> Tensor | None:
@@ -77,8 +81,11 @@ class WeightedSum:
         if self.history.averages_gradients:
             self.gradients.copy_(self.average)
 
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
-        leaves = self._take(self.history, slot, message)
+    def entry(self, slot: int | None) -> Entry | None:
+        return self.history.entry(self.shard.inward.rows_of(slot))
+
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
+        leaves = self._take(self.history, slot, message, pushed)
         assert leaves.gathered is not None
         if self.history.corrects_mean and not self.freshness.all_fresh:
             weight = self.freshness.stale_weight(self.kind)[self.shard.inward.rows_of(slot)]
@@ -92,9 +99,9 @@ class WeightedSum:
             self.history.seed(buffer.live)
         return leaves
 
-    def _take(self, history: History, slot: int | None, message: Tensor) -> Leaves:
+    def _take(self, history: History, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         """Own rows are summed while halo rows are still on their way."""
-        rows, arrive = publish(self.shard, history, self.ways, slot, message)
+        rows, arrive = publish(self.shard, history, self.ways, slot, message, pushed)
         gathered = self.matrix.times(history.live, self.shard.inward.rows_of(slot), arrive)
         if gathered.dtype is not message.dtype:
             gathered = gathered.to(message.dtype)
@@ -170,7 +177,10 @@ class ConstantSum:
     def start_epoch(self, freshness: Freshness) -> None:
         pass
 
-    def read(self, slot: int | None, message: Tensor) -> Leaves:
+    def entry(self, slot: int | None) -> Entry | None:
+        return None
+
+    def read(self, slot: int | None, message: Tensor, pushed: bool = False) -> Leaves:
         return Leaves(self.sum[self.shard.inward.rows_of(slot)], message.detach(), constant=True)
 
     def gradient_place(self, slot: int | None) -> Tensor | None:

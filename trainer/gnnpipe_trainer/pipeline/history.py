@@ -65,12 +65,18 @@ class History:
         if self.corrects_mean:
             self._measure_shift(served, fresh)
         if self._takes_at_once(fresh):
-            self._blend_at_once(served, rows, fresh, _drift_stride(fresh))
+            kernels.blend(self._entry(rows, _drift_stride(len(fresh))), fresh)
             return served
         pushed = fresh.to(self.live.dtype)
         self._measure_drift(served, pushed)
         self.push_halo(rows, pushed)
         return served if pushed.dtype is fresh.dtype else None
+
+    def entry(self, rows: slice) -> kernels.Entry | None:
+        """Who makes own rows with our loops may push them as they are made; None: not into this history."""
+        if not self._blends_at_once or self.corrects_mean:
+            return None
+        return self._entry(rows, _drift_stride(rows.stop - rows.start))
 
     def landing(self, rows: slice, like: Tensor) -> Tensor:
         """Where rows of other ways arrive, as wide as `like`; `push_halo` them once they are there."""
@@ -78,10 +84,10 @@ class History:
 
     def push_halo(self, rows: slice, fresh: Tensor) -> None:
         """Rows of other ways; their drift and shift are measured where they are at home."""
-        served = self.live[rows]
         if self._takes_at_once(fresh):
-            self._blend_at_once(served, rows, fresh, stride=0)
+            kernels.blend(self._entry(rows, stride=0), fresh)
             return
+        served = self.live[rows]
         fresh = fresh.to(self.live.dtype)
         if self._next is not None:
             self._blend(served, fresh, out=self._next[rows])
@@ -103,10 +109,9 @@ class History:
     def _takes_at_once(self, fresh: Tensor) -> bool:
         return self._blends_at_once and kernels.fits(fresh)
 
-    def _blend_at_once(self, served: Tensor, rows: slice, fresh: Tensor, stride: int) -> None:
-        """All that the other functions do for mode ema, in one pass; drift is of each `stride`th row, 0: of none."""
+    def _entry(self, rows: slice, stride: int) -> kernels.Entry:
         assert self._next is not None
-        kernels.blend(served, fresh, self._next[rows], 1.0 - self.spec.decay, stride, self._drift)
+        return kernels.Entry(self.live[rows], self._next[rows], 1.0 - self.spec.decay, stride, self._drift)
 
     def _blend(self, served: Tensor, fresh: Tensor, out: Tensor) -> None:
         if self.spec.mode == "ema":
@@ -122,14 +127,14 @@ class History:
         self.shift += (moved - self.shift * fresh.shape[0]) / max(1, self._shift_rows)
 
     def _measure_drift(self, served: Tensor, fresh: Tensor) -> None:
-        stride = _drift_stride(fresh)
+        stride = _drift_stride(len(fresh))
         sample = fresh[::stride].flatten()  # dot products of copies are quicker than norms of views
         difference = sample - served[::stride].flatten()
         self._drift += torch.stack([torch.dot(difference, difference), torch.dot(sample, sample)])
 
 
-def _drift_stride(fresh: Tensor) -> int:
-    return -(-fresh.shape[0] // DRIFT_ROWS) or 1
+def _drift_stride(rows: int) -> int:
+    return -(-rows // DRIFT_ROWS) or 1
 
 
 class WholeGraph(History):

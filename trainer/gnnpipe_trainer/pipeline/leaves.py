@@ -41,9 +41,9 @@ class Leaves:
 
 
 def publish(
-    shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor
+    shard: Shard, history: History, ways: Ways, slot: int | None, message: Tensor, pushed: bool = False
 ) -> tuple[Tensor, Callable[[], None]]:
-    """Make a slot's fresh rows readable here, and start swapping those that other ways need.
+    """Make a slot's fresh rows readable here, unless they are already, and start swapping those that other ways need.
 
     Returns where the slot's rows lie from now on, `message` too, and what to call before halo rows are read.
     """
@@ -54,7 +54,7 @@ def publish(
     wait = nothing_to_wait_for
     if exchanges:
         wait = ways.swap([(e.way, fresh[e.send - own.start]) for e in exchanges], arriving)
-    place = history.push(own, fresh)
+    place = None if pushed else history.push(own, fresh)
     if place is None:
         place = fresh
     elif message.requires_grad:

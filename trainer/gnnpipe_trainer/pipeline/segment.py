@@ -5,7 +5,7 @@ It is the unit of backward: gradients stop there, are brought across slots and r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,10 @@ class Segment:
     def backward(self, gradients: Gradients, message_gradient: Tensor | None) -> Gradients:
         """The gradients of the inputs; those of what was gathered are left with the leaves."""
         assert self.outputs is not None
-        if self.message is self.outputs[0] and gradients[0] is not None:
+        if self.message is self.outputs[0]:
             gradients, message_gradient = (_sum(message_gradient, gradients[0]), *gradients[1:]), None
+        if self.outputs is self.inputs and message_gradient is None:
+            return gradients  # received, and read by neighbours as it is
         roots = list(zip((*self.outputs, self.message), (*gradients, message_gradient), strict=True))
         live = [
             (t, g if g.dtype is t.dtype else g.to(t.dtype))
@@ -57,8 +59,11 @@ class HandSegment:
     leaves: Leaves
     own: Tensor  # the state before
     wants_own: bool  # whether its gradient is wanted
-    result: Tensor  # the state after
-    sent_by: nn.Linear | None  # what makes the message out of it; None: it is that itself, or there is none
+    result: Tensor = field(init=False)  # the state after
+    sent_by: nn.Linear | None = (
+        None  # what makes the message of it; None: it is that itself, or there is none
+    )
+    d_result: Tensor | None = None  # what the loss says of it, at the very end, and in its place
 
     def backward(
         self, gradients: Gradients, message_gradient: Tensor | None, place: Tensor | None
@@ -67,7 +72,8 @@ class HandSegment:
         if self.sent_by is not None and message_gradient is not None:
             d_message, message_gradient = message_gradient, torch.empty_like(self.result)
             backward_by_hand(self.sent_by, d_message, None, self.result, message_gradient, with_bias=False)
-        dh, leaves = _sum(message_gradient, gradients[0]), self.leaves
+        above = gradients[0] if self.d_result is None else self.d_result
+        dh, leaves = _sum(message_gradient, above), self.leaves
         if dh is None:
             return (None,)
         assert leaves.gathered is not None

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from gnnpipe_trainer.models.block import Block, ByHand, State
+from gnnpipe_trainer.models.block import Block, ByHand, FirstTensor, State
 from gnnpipe_trainer.models.dense import product
-from gnnpipe_trainer.models.loss import loss_sum
+from gnnpipe_trainer.models.loss import loss_and_gradient, loss_sum
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.gather import Gather
 from gnnpipe_trainer.pipeline.leaves import Leaves
@@ -56,15 +56,17 @@ class Stage:
         segment: Segment | HandSegment
         for index, hand in enumerate(self._hands):
             self._seed_dropout(slot, self.first_block + index)
+            pushed = False
             if hand is None or leaves is None:
                 segment, outputs, message = self._by_autograd(index, slot, outputs, leaves)
                 wants_own = outputs[0].requires_grad
             else:
-                segment, message = self._by_hand(index, hand, leaves, outputs[0], wants_own)
-                outputs, wants_own = (segment.result,), True
+                segment = HandSegment(hand, leaves, outputs[0], wants_own)
+                outputs, message, pushed = self._by_hand(index, slot, segment)
+                wants_own = True
             segments.append(segment)
             if message is not None:
-                leaves = self.gathers[index].read(slot, message)
+                leaves = self.gathers[index].read(slot, message, pushed)
                 if isinstance(segment, HandSegment) and segment.sent_by is None:
                     segment.result = leaves.rows  # the same numbers, where neighbours read them
                     outputs = (leaves.rows,)
@@ -92,26 +94,36 @@ class Stage:
         return gradients
 
     def _hand(self, index: int) -> ByHand | None:
-        """How segment `index` is done by hand, if it can be: its update, and the message of the block after it."""
+        """How segment `index` is done by hand, if it can be: its update, and the message or the loss after it."""
         if index == 0 or self.recompute or self.shard.dtype is torch.bfloat16:
             return None
         if index == len(self.gathers):
-            is_sent = self.decoder is None
+            can_be = self.decoder is None or isinstance(self.decoder, FirstTensor)
         else:
             after = self.gathers[index].block
-            is_sent = after.sends_state or after.sent_by is not None
-        return self.gathers[index - 1].block.by_hand if is_sent else None
+            can_be = after.sends_state or after.sent_by is not None
+        return self.gathers[index - 1].block.by_hand if can_be else None
 
     def _by_hand(
-        self, index: int, hand: ByHand, leaves: Leaves, own: Tensor, wants_own: bool
-    ) -> tuple[HandSegment, Tensor | None]:
+        self, index: int, slot: int | None, segment: HandSegment
+    ) -> tuple[State, Tensor | None, bool]:
+        """What the segment makes: the state or the loss, the message, and whether that is in history already."""
+        leaves, by_hand = segment.leaves, segment.by_hand
         assert leaves.gathered is not None
-        result = hand.forward(leaves.gathered, own)
         if index == len(self.gathers):
-            return HandSegment(hand, leaves, own, wants_own, result, None), None
-        sent_by = self.gathers[index].block.sent_by
-        message = result if sent_by is None else product(result, sent_by.weight)
-        return HandSegment(hand, leaves, own, wants_own, result, sent_by), message
+            segment.result = by_hand.forward(leaves.gathered, segment.own)
+            if self.decoder is None:
+                return (segment.result,), None, False
+            loss, segment.d_result = self._loss_by_hand(slot, segment.result)
+            return (loss,), None, False
+        gather = self.gathers[index]
+        entry, segment.sent_by = gather.entry(slot), gather.block.sent_by
+        if segment.sent_by is None:
+            message = segment.result = by_hand.forward(leaves.gathered, segment.own, entry)
+        else:
+            segment.result = by_hand.forward(leaves.gathered, segment.own)
+            message = product(segment.result, segment.sent_by.weight, entry=entry)
+        return (segment.result,), message, entry is not None and message is entry.served
 
     def _by_autograd(
         self, index: int, slot: int | None, outputs: State, leaves: Leaves | None
@@ -172,12 +184,23 @@ class Stage:
         return encoded
 
     def _loss(self, slot: int | None, logits: Tensor) -> Tensor:
+        counted, labels = self._counted(slot)
+        return loss_sum(_at_least_fp32(logits).index_select(0, counted), labels) / self.train_vertices
+
+    def _loss_by_hand(self, slot: int | None, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """A slot's share of the loss, and its gradient [n, C], in the place of the logits: nobody else wants those."""
+        counted, labels = self._counted(slot)
+        loss, of_counted = loss_and_gradient(logits.index_select(0, counted), labels)
+        gradient = logits.zero_().index_copy_(0, counted, of_counted.div_(self.train_vertices))
+        return loss / self.train_vertices, gradient
+
+    def _counted(self, slot: int | None) -> tuple[Tensor, Tensor]:
+        """The slot's rows that train, and their labels."""
         if slot not in self._training_rows:
             rows = self.shard.inward.rows_of(slot)
             counted = self.shard.masks["train"][rows].nonzero().flatten()
             self._training_rows[slot] = counted, self.shard.labels[rows][counted]
-        counted, labels = self._training_rows[slot]
-        return loss_sum(_at_least_fp32(logits).index_select(0, counted), labels) / self.train_vertices
+        return self._training_rows[slot]
 
     def _seed_dropout(self, slot: int | None, block: int) -> None:
         """Random numbers depend on the epoch, the block and the slot only: a resumed run draws the same ones."""
