@@ -64,7 +64,8 @@ class Question:
 
     def ask(self, expression: str, legend: str) -> list[Line]:
         step = max(1.0, (self.end - self.start) / POINTS)
-        asked = {"query": self.filled_in(expression), "start": self.start, "end": self.end, "step": step}
+        start = self.end - (self.end - self.start) // step * step  # so that the last step is the end
+        asked = {"query": self.filled_in(expression), "start": start, "end": self.end, "step": step}
         url = f"{self.prometheus}/api/v1/query_range?{urllib.parse.urlencode(asked)}"
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
             series = json.load(answer)["data"]["result"]

@@ -106,6 +106,10 @@ class JobStatus(StatusPart):
     """Seconds until the last epoch at this speed."""
     bubble: float | None = None
     """Share of time that the ranks wait, 0 to 1."""
+    bubble_ideal: float | None = None
+    """The least share that so few chunks in so many stages can have, 0 to 1."""
+    bytes_per_epoch: dict[str, int] | None = None
+    """Bytes handed to the network in the last epoch, by kind: pipeline, graph, gradient, and total."""
     progress_time: datetime | None = None
     """When the figures above were last read from the pods."""
     start_time: datetime | None = None

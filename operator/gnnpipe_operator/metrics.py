@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from gnnpipe_api.status import Phase
 from gnnpipe_operator.observed import ObservedJob
-from gnnpipe_operator.progress import Progress
+from gnnpipe_operator.progress import Progress, told_before
 from gnnpipe_operator.store import Store
 
 REGISTRY = CollectorRegistry()
@@ -61,7 +61,7 @@ class JobCollector(Collector):
                     family.add_metric(who, value)
             if now.epoch is not None and now.epochs:
                 ratio.add_metric(who, now.epoch / now.epochs)
-            for kind, count in now.bytes_per_epoch.items():
+            for kind, count in (now.bytes_per_epoch or {}).items():
                 sent.add_metric([*who, kind], count)
         return [phase, ratio, epoch, restarts, bubble, ideal, sent]
 
@@ -69,7 +69,6 @@ class JobCollector(Collector):
         return []  # nothing is known before the first job
 
     def _figures(self, job: ObservedJob) -> Progress:
-        status = job.status
-        if job.uid in self._progress and not status.finished:
+        if job.uid in self._progress and not job.status.finished:
             return self._progress[job.uid]
-        return Progress(epoch=status.epoch, epochs=status.epochs, bubble=status.bubble)
+        return told_before(job.status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,11 +13,13 @@ from gnnpipe_operator.observed import ObservedPod
 from gnnpipe_operator.said import read_said
 
 WRITE_EVERY = timedelta(seconds=10)  # how often progress alone may cause a write of the status
+KINDS = ("pipeline", "graph", "gradient", "total")  # of bytes; a pod can make no others, nor series of them
+MOST = 2**53  # what JSON can count to, and the API server takes
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Figures of a job; None where the pods did not say."""
+    """Figures of a job, with the names that they have in its status; None where the pods did not say."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -27,7 +29,7 @@ class Progress:
     eta_seconds: float | None = None
     bubble: float | None = None
     bubble_ideal: float | None = None
-    bytes_per_epoch: dict[str, float] = field(default_factory=dict)  # by kind
+    bytes_per_epoch: dict[str, int] | None = None  # by kind
 
 
 def read_progress(raw: Mapping[str, Any]) -> Progress:
@@ -36,20 +38,19 @@ def read_progress(raw: Mapping[str, Any]) -> Progress:
     waited = raw.get("bubble")
     bubble = waited if isinstance(waited, dict) else {"measured": waited}
     sent = raw.get("bytesPerEpoch")
-    epoch, epochs = _number(raw.get("epoch")), _number(raw.get("epochs"))
     pace, eta = _number(raw.get("secondsPerEpoch")), _number(raw.get("etaSeconds"))
     return Progress(
-        epoch=None if epoch is None else int(epoch),
-        epochs=None if epochs is None else int(epochs),
+        epoch=_whole(raw.get("epoch")),
+        epochs=_whole(raw.get("epochs")),
         loss=_short(raw.get("loss")),
         accuracy=_accuracy(accuracy) if isinstance(accuracy, dict) else None,
         seconds_per_epoch=None if pace is None else round(pace, 3),
         eta_seconds=None if eta is None else round(eta),
         bubble=_number(bubble.get("measured")),
         bubble_ideal=_number(bubble.get("ideal")),
-        bytes_per_epoch={k: n for k, v in sent.items() if (n := _number(v)) is not None}
+        bytes_per_epoch={kind: n for kind in KINDS if (n := _whole(sent.get(kind))) is not None}
         if isinstance(sent, dict)
-        else {},
+        else None,
     )
 
 
@@ -62,6 +63,11 @@ def read_result(pods: Iterable[ObservedPod]) -> Progress | None:
     return None
 
 
+def told_before(status: JobStatus) -> Progress:
+    """The figures that the status remembers."""
+    return Progress(**{field.name: getattr(status, field.name) for field in fields(Progress)})
+
+
 def with_progress(
     status: JobStatus, progress: Progress | None, now: datetime, final: bool = False
 ) -> JobStatus:
@@ -71,8 +77,8 @@ def with_progress(
     last = status.progress_time
     if not final and last is not None and last <= now < last + WRITE_EVERY:
         return status
-    names = ("epoch", "epochs", "loss", "accuracy", "seconds_per_epoch", "eta_seconds", "bubble")
-    news = {name: getattr(progress, name) for name in names if getattr(progress, name) is not None}
+    names = [field.name for field in fields(Progress)]
+    news = {name: value for name in names if (value := getattr(progress, name)) is not None}
     if all(getattr(status, name) == value for name, value in news.items()):
         return status
     if progress.epoch is not None and progress.epochs is not None:
@@ -99,6 +105,11 @@ def _short(value: Any) -> float | None:
     """Four digits, as a column of `kubectl get` can bear; result.json has them all."""
     number = _number(value)
     return None if number is None else float(f"{number:.4g}")
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None or not 0 <= number <= MOST else int(number)
 
 
 def _number(value: Any) -> float | None:

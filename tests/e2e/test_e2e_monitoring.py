@@ -104,31 +104,57 @@ def test_every_panel_of_the_dashboard_has_data_and_series_end_with_their_job(
     example: Callable[..., dict[str, Any]],
     tmp_path: Path,
 ) -> None:
+    """The job would train for an hour: however quick the machine is, it goes on until all has been seen."""
     began = time.time()
-    name = jobs.apply(example("quickstart", epochs=80))
-    namespace = jobs.kubectl.namespace
-    own = f'{{job="{name}",namespace="{namespace}"}}'
+    name = jobs.apply(example("quickstart", epochs=100_000))
     jobs.until_phase(name, "Running", within_seconds=60)
     prometheus.scrape([installation.operator_pod(), *jobs.pods(name).values()])
-    jobs.until("both stages are scraped", lambda: len(prometheus.values(f"gnnpipe_epoch{own}")) == 2, 120)
-    status = jobs.until_phase(name, "Succeeded", within_seconds=400)
-    jobs.until(
-        "the operator's figures are the final ones",
-        lambda: prometheus.values(f"gnnpipe_job_epoch{own}") == [float(status["epoch"])],
-        20,
-    )
     picture = tmp_path / "dashboard.png"
-    drawn = subprocess.run(
-        [
-            *(sys.executable, PROJECT / "charts/draw_dashboard.py", prometheus.url, "--job", name),
-            *("--namespace", str(namespace), "--out", picture, "--rate-seconds", str(4 * SCRAPE_SECONDS)),
-            *("--start", str(began), "--end", str(time.time())),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert drawn.returncode == 0, drawn.stderr
+
+    def draw() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                *(sys.executable, PROJECT / "charts/draw_dashboard.py", prometheus.url, "--job", name),
+                *("--namespace", str(jobs.kubectl.namespace), "--out", picture),
+                *("--rate-seconds", str(4 * SCRAPE_SECONDS)),
+                *("--start", str(began), "--end", str(time.time())),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    deadline = time.monotonic() + 120
+    while (drawn := draw()).returncode != 0 and time.monotonic() < deadline and not jobs.ended(name):
+        pass  # each look takes some seconds
+    assert drawn.returncode == 0, f"{drawn.stderr}\n{jobs.picture()}"
     assert picture.stat().st_size > 50_000
     jobs.delete_all()
+    own = series_of(jobs, name)
     jobs.until("its series end", lambda: not prometheus.values(f"gnnpipe_job_phase{own}"), 30)
+
+
+def test_a_job_that_is_done_keeps_its_last_figures_until_it_is_deleted(
+    prometheus: Prometheus,
+    installation: Installation,
+    jobs: Jobs,
+    example: Callable[..., dict[str, Any]],
+) -> None:
+    """However short it was: nobody need have asked it while it ran."""
+    name = jobs.apply(example("quickstart", epochs=5))
+    prometheus.scrape([installation.operator_pod()])
+    status = jobs.until_phase(name, "Succeeded", within_seconds=400)
+    own = series_of(jobs, name)
+    jobs.until("all epochs are seen", lambda: prometheus.values(f"gnnpipe_job_epoch{own}") == [5.0], 30)
+    assert prometheus.values(f"gnnpipe_job_progress_ratio{own}") == [1.0]
+    assert prometheus.values(f"gnnpipe_job_bubble_ratio{own}") == [status["bubble"]]
+    assert prometheus.values(f"gnnpipe_job_bubble_ideal_ratio{own}") == [status["bubbleIdeal"]]
+    sent = prometheus.values(f"sum by (kind) (gnnpipe_job_comm_bytes_per_epoch{own})")
+    assert sorted(sent) == sorted(status["bytesPerEpoch"].values())
+    assert status["bytesPerEpoch"]["pipeline"] > 0
+    jobs.delete_all()
+    jobs.until("its series end", lambda: not prometheus.values(f"gnnpipe_job_phase{own}"), 30)
+
+
+def series_of(jobs: Jobs, name: str) -> str:
+    return f'{{job="{name}",namespace="{jobs.kubectl.namespace}"}}'

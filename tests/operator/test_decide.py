@@ -193,7 +193,10 @@ def test_a_job_that_is_done_at_its_deadline_is_done(running_job: Any, make_gang:
 def test_a_job_succeeds_when_every_stage_did_and_keeps_the_result(
     running_job: Any, make_pod: Any, seconds: Any, reasons: Any
 ) -> None:
-    result = {"epochs": 20, "loss": 0.50004, "accuracy": {"test": 17 / 21}, "seconds": {"epochMedian": 0.25}}
+    result = {
+        **{"epochs": 20, "loss": 0.50004, "accuracy": {"test": 17 / 21}, "seconds": {"epochMedian": 0.25}},
+        **{"bubble": {"measured": 0.12, "ideal": 0.11}, "bytesPerEpoch": {"pipeline": 80, "total": 80}},
+    }
     pods = [
         make_pod(0, phase="Succeeded", exit_code=0, message=json.dumps(result)),
         make_pod(1, phase="Succeeded", exit_code=0),
@@ -202,6 +205,8 @@ def test_a_job_succeeds_when_every_stage_did_and_keeps_the_result(
     status = decision.status
     assert (status.phase, reasons(decision), decision.actions) == ("Succeeded", ["Succeeded"], ())
     assert (status.epoch, status.loss, status.seconds_per_epoch) == (20, 0.5, 0.25)
+    assert (status.bubble, status.bubble_ideal) == (0.12, 0.11)
+    assert status.bytes_per_epoch == {"pipeline": 80, "total": 80}
     assert status.accuracy is not None
     assert status.accuracy.test == 0.8095  # four digits, for the columns of kubectl get
     assert [c.type for c in status.conditions if c.status == "True"] == ["Created", "Succeeded"]
@@ -251,3 +256,11 @@ def test_progress_is_written_at_most_every_ten_seconds(
     assert (first.epoch, first.progress, first.loss) == (3, "3/20", None)
     assert epoch_after(make_job(status=first), 4, 19).epoch == 3
     assert epoch_after(make_job(status=first), 4, 20).epoch == 4
+
+
+def test_figures_that_the_api_server_would_refuse_are_left_out() -> None:
+    """What runs in a pod is its user's: it may say anything, and each kind that it says would be a series."""
+    sent = {"pipeline": 80.0, "graph": 1e300, "gradient": "much", "total": -1, "mine": 7}
+    progress = read_progress({"epoch": 1e300, "epochs": 20, "bytesPerEpoch": sent})
+    assert (progress.epoch, progress.epochs) == (None, 20)
+    assert progress.bytes_per_epoch == {"pipeline": 80}
