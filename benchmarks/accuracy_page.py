@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -21,6 +22,7 @@ from accuracy_grid import (
     must_run,
 )
 from matplotlib.figure import Figure
+from paired import ratio, standard_error
 
 from gnnpipe_trainer.bench.show import markdown_table
 
@@ -150,22 +152,19 @@ def _as_quick(runs: Runs, exact: Runs) -> str:
     known = [(m, b) for m, b in pairs if m is not None and b is not None]
     if not known:
         return _verdict(False)
-    base = fmean(b for _, b in known)
-    ratio = fmean(m for m, _ in known) / base
-    error = _standard_error([(m - ratio * b) / base for m, b in known])
-    return f"{_verdict(len(known) == len(pairs) and ratio <= SLOWER)} ({ratio:.2f}{error})"
+    times, error = ratio(known)
+    return f"{_verdict(len(known) == len(pairs) and times <= SLOWER)} ({times:.2f}{_plus_minus(error, 2)})"
 
 
 def _difference(runs: Runs, exact: Runs) -> str:
     """`_against`, with its standard error: seeds are compared one by one."""
     ours, theirs = runs.common(exact)
     points = [100 * (a - b) for a, b in zip(ours.tests, theirs.tests, strict=True)]
-    return f"{fmean(points):+.1f}{_standard_error(points, 1)}" if points else ""
+    return f"{fmean(points):+.1f}{_plus_minus(standard_error(points), 1)}" if points else ""
 
 
-def _standard_error(values: list[float], digits: int = 2) -> str:
-    """Of their mean; nothing can be said about one."""
-    return f" ± {stdev(values) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""
+def _plus_minus(error: float, digits: int) -> str:
+    return "" if isnan(error) else f" ± {error:.{digits}f}"
 
 
 def _against(runs: Runs, exact: Runs) -> str:

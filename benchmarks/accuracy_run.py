@@ -18,6 +18,7 @@ from at_once import AtOnce, SumAtOnce
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.cli import main
 from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
+from gnnpipe_trainer.weights import Average, evaluated_in, stage_state
 
 Result = dict[str, Any]
 
@@ -45,16 +46,20 @@ def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = S
     start = time.process_time()
     run = AtOnce.of(job, folder, sums)
     optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
+    average = Average.of(run.job.spec.training, stage_state(run.engine, 0))
     best, validation, losses = (-1, -1.0, 0.0), [], []
     stopping = training.early_stopping
     for epoch in range(training.epochs):
         loss = run.train_epoch(epoch)
         optimizer.step()
         optimizer.zero_grad()
+        if average is not None:
+            average.follow(epoch)
         if not math.isfinite(loss):
             break
         if is_evaluated(epoch, training):
-            accuracy = evaluate(run.engine, run.engine.groups.control)
+            with evaluated_in(average):
+                accuracy = evaluate(run.engine, run.engine.groups.control)
             validation.append(round(accuracy.val, 4))
             losses.append(round(loss, 4))
             if accuracy.val > best[1]:
@@ -68,9 +73,16 @@ def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = S
         "test": round(best[2], 4),
         "lastTest": round(accuracy.test, 4),
         "cpuSeconds": round(time.process_time() - start, 1),
+        "settled": _settled(run),
         "validation": validation,
         "loss": losses,
     }
+
+
+def _settled(run: AtOnce) -> dict[str, Any]:
+    """What auto came to in this run: a cell's manifest does not tell, and what it means may change."""
+    history, averaging = run.job.spec.parallelism.history, run.job.spec.training.averaging
+    return {"gradients": history.gradients, "correction": history.correction, "averaging": averaging.mode}
 
 
 def train_in_stages(manifest: dict[str, Any], folder: Path) -> Result:

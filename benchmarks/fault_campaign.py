@@ -35,8 +35,9 @@ SIGNALS = [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM]
 
 
 def manifest(stages: int = 2, ways: int = 1, vertices: int = 300, **training: Any) -> dict[str, Any]:
-    """A small job that has everything: dropout, history, kept gradients, an optimizer with state, evaluations."""
+    """A small job that has everything: dropout, history, kept gradients, an optimizer with state, averaged weights."""
     chunks = 4 * ways
+    usual = {"evaluateEvery": 5, "device": "cpu", "stallTimeoutSeconds": 60, "averaging": {"mode": "ema"}}
     return {
         "apiVersion": "gnnpipe.io/v1alpha1",
         "kind": "GNNPipeJob",
@@ -44,7 +45,7 @@ def manifest(stages: int = 2, ways: int = 1, vertices: int = 300, **training: An
         "spec": {
             "graph": {"source": "synthetic", "vertices": vertices, "averageDegree": 8, "classes": 4},
             "model": {"kind": "gcnii", "layers": 6, "hidden": 16, "dropout": 0.5},
-            "training": {"evaluateEvery": 5, "device": "cpu", "stallTimeoutSeconds": 60, **training},
+            "training": {**usual, **training},
             "parallelism": {
                 "stages": stages,
                 "ways": ways,

@@ -18,6 +18,7 @@ from gnnpipe_api.spec_cluster import CheckpointSpec, RunPolicy, SchedulingSpec, 
 from gnnpipe_api.spec_graph import GraphSpec, GraphVolume, Volume
 from gnnpipe_api.spec_model import (
     BUILT_IN_MODELS,
+    Averaging,
     Divergence,
     EarlyStopping,
     ModelCode,
@@ -30,6 +31,7 @@ __all__ = [
     "BUILT_IN_MODELS",
     "MAX_NAME_LENGTH",
     "NAME_PATTERN",
+    "Averaging",
     "CheckpointSpec",
     "Divergence",
     "EarlyStopping",

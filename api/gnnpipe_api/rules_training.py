@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnnpipe_api.job import HistorySpec, JobSpec
+from gnnpipe_api.job import Averaging, HistorySpec, JobSpec
 from gnnpipe_api.problems import Problem
 from gnnpipe_api.rule import Cel, Rule, rule
 
@@ -62,6 +62,16 @@ def only_sgd_has_momentum(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(
             "spec.training.momentum",
             f"only sgd takes momentum, but spec.training.optimizer is {spec.training.optimizer}.",
+        )
+
+
+@rule("spec.training.averaging")
+def only_an_average_has_a_decay(spec: JobSpec) -> Iterator[Problem]:
+    averaging = spec.training.averaging
+    if averaging.mode == "none" and averaging.decay != Averaging.model_fields["decay"].default:
+        yield Problem(
+            "spec.training.averaging.decay",
+            "only modes auto and ema take this, but spec.training.averaging.mode is none.",
         )
 
 
@@ -192,6 +202,7 @@ TRAINING_RULES: tuple[Rule, ...] = (
     only_a_model_of_ones_own_takes_code,
     patience_outlasts_an_evaluation,
     only_sgd_has_momentum,
+    only_an_average_has_a_decay,
     every_stage_has_a_layer,
     ways_share_the_chunks_evenly,
     numbers_leave_room_for_themselves,

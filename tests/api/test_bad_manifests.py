@@ -202,6 +202,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"spec.training.momentum": 0.9},
         "spec.training.momentum: only sgd takes momentum, but spec.training.optimizer is adam.",
     ),
+    (
+        {"spec.training.averaging": {"mode": "mean"}},
+        "spec.training.averaging.mode: must be one of auto, none, ema, got 'mean'.",
+    ),
+    (
+        {"spec.training.averaging.decay": 1},
+        "spec.training.averaging.decay: must be less than 1, got 1.",
+    ),
+    (
+        {"spec.training.averaging": {"mode": "none", "decay": 0.7}},
+        "spec.training.averaging.decay: only modes auto and ema take this, "
+        "but spec.training.averaging.mode is none.",
+    ),
     # How layers and graph are cut.
     (
         {"spec.parallelism.stages": 4, "spec.model.layers": 2},

@@ -175,12 +175,13 @@ def talk_here(pipeline: dict[str, Any], ways: dict[str, Any]) -> dict[str, Any]:
     return talk(dist.get_rank(), [Bench(parse_job(pipeline))], [Bench(parse_job(ways))])
 
 
-def settled_history(manifest: dict[str, Any], folder: str) -> tuple[str, str]:
-    """The gradients and the correction."""
+def settled_choices(manifest: dict[str, Any], folder: str) -> tuple[str, str, str]:
+    """The gradients, the correction, and whether weights are averaged."""
     job, plan, model, shard, groups = _before_the_engine(manifest, folder)
     slots = slot_count(plan.stages, plan.ways, plan.chunks)
-    history = settled(job, slots, model, [shard], groups.control).spec.parallelism.history
-    return history.gradients, history.correction
+    spec = settled(job, slots, model, [shard], groups.control).spec
+    history = spec.parallelism.history
+    return history.gradients, history.correction, spec.training.averaging.mode
 
 
 def _before_the_engine(

@@ -137,7 +137,7 @@ class Reporter:
         return self.topology.rank == 0
 
     def epoch(self, epoch: int, report: RankReport) -> None:
-        """Hand in this rank's numbers; they are written after the next epoch."""
+        """Hand in this rank's numbers; they are written when somebody settles, while the next epoch runs."""
         self._settle()
         mine = torch.tensor(report.row(self._blocks), dtype=torch.float64)
         gathered = [torch.empty_like(mine) for _ in range(self.topology.world)] if self._writes else []
@@ -209,12 +209,14 @@ class Reporter:
         warm = self._lines[WARMUP_EPOCHS:] or self._lines
         slots = slot_count(self.plan.stages, self.plan.ways, self.plan.chunks)
         idle = [statistics.mean(line["idle"]) for line in warm]
+        averaging = self.job.spec.training.averaging
         own_peak = peak_memory_bytes(torch.device("cpu"))  # where no epoch was left to train after a restart
         return {
             "job": self.job.metadata.name,
             "plan": self.plan.as_dict(),
             "historyGradients": self.job.spec.parallelism.history.gradients if slots > 1 else None,
             "historyCorrection": self.job.spec.parallelism.history.correction if slots > 1 else None,
+            "weightAveraging": averaging.decay if averaging.mode == "ema" else None,
             "epochs": self._lines[-1]["epoch"] + 1,
             "loss": self._lines[-1]["loss"],
             "accuracy": asdict(best.accuracy) if best.accuracy else None,

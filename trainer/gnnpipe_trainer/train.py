@@ -44,7 +44,7 @@ from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
-from gnnpipe_trainer.weights import Best, collect_model, stage_state
+from gnnpipe_trainer.weights import Average, Best, collect_model, evaluated_in, stage_state
 
 WRITING_PATIENCE = timedelta(hours=1)  # with a slow disk; ranks that are gone end it much sooner
 
@@ -101,14 +101,15 @@ class Rank:
         self.engine = Engine(decided, self.plan, graph, self.model, topology, self.groups, device, shard)
         self.engine.traffic.recorder = recorder_here(topology.rank)
         self.optimizer = make_optimizer(training, self.engine.parameters, self.model.blocks)
-        self.best = Best(stage_state(self.engine, topology.stage))
+        weights = stage_state(self.engine, topology.stage)
+        self.best, self.average = Best(weights), Average.of(decided.spec.training, weights)
         self.reporter = Reporter(decided, self.plan, topology, self.groups.control, out)
         self.meter = Meter.here(topology, training.epochs, self.plan.first_layer(topology.stage))
         self.probe = StalenessProbe(self.engine)
         self.identity = Identity(
             job, self.plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash
         )
-        self.state = TrainingState(self.engine, self.optimizer, self.best)
+        self.state = TrainingState(self.engine, self.optimizer, self.best, self.average)
         self.saver = Saver(out / "checkpoints", job.spec.checkpoint, topology, job_store())
         self.keeps_checkpoints = all_see(self.saver.checkpoints, self.groups.control)
         self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
@@ -142,10 +143,12 @@ class Rank:
         self.saver.give_back()
         start = time.perf_counter()
         saves = due and self.keeps_checkpoints
-        times = self.engine.train_epoch(epoch, partial(self._begin_save, epoch) if saves else None)
+        times = self.engine.train_epoch(epoch, partial(self._between, epoch, saves))
         staleness = self.probe.take(epoch)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.follow(epoch)
         report = RankReport.of(self.engine, times, time.perf_counter() - start, staleness)
         self.reporter.epoch(epoch, report)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
@@ -194,21 +197,26 @@ class Rank:
             tensor.copy_(first[name])
         self.optimizer.state.clear()
         self.best.forget()
+        if self.average is not None:
+            self.average.forget()
         for history in self.histories:
             history.resume_at(0)
             history.live.zero_()
         self.engine.stage.forget_gradients()
 
     def evaluate(self, epoch: int) -> None:
-        accuracy = evaluate(self.engine, self.groups.control)
-        self.best.offer(epoch, accuracy)
+        with evaluated_in(self.average):  # which is then also what is kept as best
+            accuracy = evaluate(self.engine, self.groups.control)
+            self.best.offer(epoch, accuracy)
         self.reporter.evaluated(epoch, accuracy)
         self.meter.evaluated(accuracy, self.reporter.last_line)
 
-    def _begin_save(self, epoch: int) -> None:
-        """Between forward and backward. If the one before is still being written, nobody waits for it here."""
-        if self.saver.idle and self.watch.at_ease:
+    def _between(self, epoch: int, saves: bool) -> None:
+        """Forward is done. The first stage, which reports, waits for the others now: so the last epoch's line is
+        written here. If a checkpoint is still being written, nobody waits for it."""
+        if saves and self.saver.idle and self.watch.at_ease:
             self.saver.begin(epoch, self.state.history(between=True))
+        self.reporter.settle()
 
     def save(self, epoch: int) -> None:
         """Copy what a checkpoint needs beside history and go on; it is written meanwhile."""

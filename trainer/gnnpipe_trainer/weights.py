@@ -1,11 +1,15 @@
-"""The best weights so far, and the whole model brought together from its stages."""
+"""The best weights so far, their average over the epochs, and the whole model brought together from its stages."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from gnnpipe_api.job import TrainingSpec
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.report import Accuracy
@@ -32,8 +36,60 @@ class Best:
         self.epoch, self.accuracy = -1, None
 
     def restore(self) -> None:
+        _put(self._state, self.weights)
+
+
+class Average:
+    """A moving average of a stage's weights over the epochs, which training itself does not read.
+
+    After epoch t it is d_t x old + (1 - d_t) x new with d_t = min(decay, t / (t + 1)): the plain mean of the epochs so
+    far, until that is as slow as the decay.
+    """
+
+    def __init__(self, state: dict[str, Tensor], decay: float) -> None:
+        self._state, self.decay = state, decay
+        self.weights = {name: tensor.clone() for name, tensor in state.items()}
+
+    @staticmethod
+    def of(training: TrainingSpec, state: dict[str, Tensor]) -> Average | None:
+        """As a manifest without auto asks for it."""
+        averaging = training.averaging
+        return Average(state, averaging.decay) if averaging.mode == "ema" else None
+
+    def forget(self) -> None:
+        """As if no epoch had been taken in: after one that made no numbers of the weights, none would come back."""
+        _put(self.weights, self._state)
+
+    @torch.no_grad()
+    def follow(self, epoch: int) -> None:
+        """Take in the weights after `epoch`. What is counted in whole numbers has no mean: the last is kept."""
+        share = 1.0 - min(self.decay, epoch / (epoch + 1))
         for name, kept in self.weights.items():
-            self._state[name].copy_(kept)
+            if kept.is_floating_point():
+                kept.lerp_(self._state[name], share)
+            else:
+                kept.copy_(self._state[name])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the average for its weights meanwhile; after that its own again, bit for bit."""
+        own = {name: tensor.clone() for name, tensor in self._state.items()}
+        _put(self._state, self.weights)
+        try:
+            yield
+        finally:
+            _put(self._state, own)
+
+
+@torch.no_grad()
+def _put(state: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+    for name, tensor in weights.items():
+        state[name].copy_(tensor)
+
+
+def evaluated_in(average: Average | None) -> AbstractContextManager[None]:
+    """What is evaluated: the average if there is one, else the weights as they are."""
+    return nullcontext() if average is None else average.in_place()
 
 
 def stage_state(engine: Engine, stage: int) -> dict[str, Tensor]:

@@ -38,9 +38,8 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     nobody = Groups(*[cast(Any, None)] * 4)
     shard = Shard(graph, 0, torch.float32, torch.device("cpu"))
     stale, edges = StaleShare(shard, None).expect()
-    blocks = model.block_list()
-    bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
-    job = with_history(job, carried(job.spec.parallelism, bypass, summed, stale / edges), "none")
+    bypass = any(block.bypass for block in model.block_list())
+    job = with_history(job, carried(job.spec.parallelism, bypass, stale / edges), "none")
     return trainer.Engine(
         job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
     )
@@ -179,6 +178,23 @@ def test_history_and_gradient_buffers_are_counted_exactly(job: Jobs) -> None:
             buffers = [g.gradients for g in gathers]
             buffers += [g.average for g in gathers if g.history.averages_gradients]
             assert forecast.memory[stage].gradients == sum(t.nbytes for t in buffers)
+
+
+def test_averaged_weights_are_counted_where_they_will_be_averaged(job: Jobs) -> None:
+    def weights(mode: str, chunks: int = 4) -> list[float]:
+        asked = {"training": {"averaging": {"mode": mode}}, "graph": {"homophily": 0.3}}
+        planned = job("gcn", 4, stages=2, chunks=chunks, **asked)
+        return [stage.weights for stage in make_planner(planned, Path()).forecast(make_plan(planned)).memory]
+
+    assert weights("auto", chunks=2) == weights(
+        "none", chunks=2
+    )  # in two halves a quarter of the edges is stale
+    assert weights("auto", chunks=16) == weights("ema", chunks=16)
+    planned = job("gcn", 4, stages=2, chunks=4)
+    shape = make_planner(planned, Path()).shape
+    more = [b - a for a, b in zip(weights("none"), weights("ema"), strict=True)]
+    copies = 2  # the average, and the last weights while it is evaluated
+    assert more == [4 * copies * shape.parameters(2 * stage, 2) for stage in (0, 1)]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gcnii", "resgcn", "gat"])

@@ -94,7 +94,7 @@ def test_a_job_may_go_on_without_sending_its_zeros(peace: Peace, start_ranks: An
 def test_a_job_may_be_taken_up_while_it_warms_up_and_just_when_it_is_warm(
     start_ranks: Any, tmp_path: Path, gradients: str
 ) -> None:
-    job = manifest(epochs=8)
+    job = manifest(epochs=8, evaluateEvery=1)  # so that shorter runs evaluate no others
     job["spec"]["parallelism"]["history"] = {"warmupEpochs": 4, "gradients": gradients}
     assert start_ranks(job, "reference").wait() == [0, 0]
     for done in (2, 4):

@@ -1,5 +1,5 @@
 """`history.gradients: auto`: earlier gradients only where much is stale; which, is a matter of the model's blocks.
-`history.correction: auto` likewise."""
+`history.correction: auto` and `training.averaging.mode: auto` likewise."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from typing import Any
 
 import pytest
 from rank_pool import RankPool
-from rank_tasks import settled_history
+from rank_tasks import settled_choices
 
-from gnnpipe_api.job import HistorySpec, ParallelismSpec
-from gnnpipe_trainer.staleness.carry import LEAST_STALE_EDGES, LEAST_TO_CORRECT, carried, correction
+from gnnpipe_api.job import Averaging, HistorySpec, ParallelismSpec
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.staleness.carry import (
+    LEAST_STALE_EDGES,
+    LEAST_TO_CORRECT,
+    averaged,
+    carried,
+    correction,
+    with_averaging,
+)
 
 ABOVE, BELOW = LEAST_STALE_EDGES, LEAST_STALE_EDGES - 0.01
 
 
 @pytest.mark.parametrize(
-    ("asked", "bypass", "summed", "stale_edges", "chosen"),
+    ("asked", "bypass", "stale_edges", "chosen"),
     [
-        ({}, True, True, ABOVE, "last"),
-        ({}, True, True, BELOW, "drop"),
-        ({}, False, True, ABOVE, "average"),
-        ({}, False, True, BELOW, "drop"),
-        ({}, False, False, ABOVE, "drop"),  # a conv's gradients are not averaged
-        ({}, True, False, ABOVE, "last"),
-        ({"freshGradientFactor": 2.0}, True, True, ABOVE, "drop"),  # these make up for the cut already
-        ({"freshGradientFactor": 2.0}, False, True, ABOVE, "drop"),
-        ({"history": {"gradients": "drop"}}, True, True, ABOVE, "drop"),
-        ({"history": {"gradients": "last"}}, False, True, BELOW, "last"),
+        ({}, True, ABOVE, "last"),
+        ({}, True, BELOW, "drop"),
+        ({}, False, ABOVE, "drop"),
+        ({"freshGradientFactor": 2.0}, True, ABOVE, "drop"),  # these make up for the cut already
+        ({"history": {"gradients": "drop"}}, True, ABOVE, "drop"),
+        ({"history": {"gradients": "last"}}, False, BELOW, "last"),
+        ({"history": {"gradients": "average"}}, True, BELOW, "average"),
     ],
 )
-def test_auto_takes_earlier_gradients_only_where_they_help(
-    asked: dict[str, Any], bypass: bool, summed: bool, stale_edges: float, chosen: str
+def test_auto_takes_the_last_epochs_gradients_only_where_they_help(
+    asked: dict[str, Any], bypass: bool, stale_edges: float, chosen: str
 ) -> None:
-    assert carried(ParallelismSpec.model_validate(asked), bypass, summed, stale_edges) == chosen
+    assert carried(ParallelismSpec.model_validate(asked), bypass, stale_edges) == chosen
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,33 @@ def test_auto_corrects_the_moving_average_of_blocks_that_say_so(
     assert correction(HistorySpec.model_validate(asked), follows_mean, stale_edges) == chosen
 
 
-def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    ("asked", "bypass", "summed", "stale_edges", "chosen"),
+    [
+        ({}, False, True, ABOVE, "ema"),
+        ({}, False, True, BELOW, "none"),
+        ({}, True, True, ABOVE, "none"),
+        ({}, False, False, ABOVE, "none"),  # gat was not tried
+        ({"mode": "none"}, False, True, ABOVE, "none"),
+        ({"mode": "ema"}, True, False, 0.0, "ema"),
+    ],
+)
+def test_auto_averages_weights_where_the_course_of_training_is_rough(
+    asked: dict[str, Any], bypass: bool, summed: bool, stale_edges: float, chosen: str
+) -> None:
+    assert averaged(Averaging.model_validate(asked), bypass, summed, stale_edges) == chosen
+
+
+def test_a_settled_job_is_one_that_a_person_could_have_written() -> None:
+    job = parse_job(manifest("gcn", 2, 1, 4, 0.3, averaging={"decay": 0.7}))
+    for mode, decay in (("ema", 0.7), ("none", 0.9)):
+        settled = parse_job(with_averaging(job, mode).manifest()).spec.training.averaging
+        assert (settled.mode, settled.decay) == (mode, decay)
+
+
+def manifest(
+    kind: str, stages: int, ways: int, chunks: int, homophily: float, **training: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "gnnpipe.io/v1alpha1",
         "kind": "GNNPipeJob",
@@ -70,7 +101,7 @@ def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -
                 "homophily": homophily,
             },
             "model": {"kind": kind, "layers": 4, "hidden": 8},
-            "training": {"epochs": 2, "device": "cpu"},
+            "training": {"epochs": 2, "device": "cpu", **training},
             "parallelism": {"stages": stages, "ways": ways, "chunks": chunks},
         },
     }
@@ -79,19 +110,29 @@ def manifest(kind: str, stages: int, ways: int, chunks: int, homophily: float) -
 @pytest.mark.parametrize(
     ("kind", "topology", "chosen"),
     [
-        ("gcnii", (2, 2, 16), ("last", "mean")),
-        ("sage", (2, 1, 16), ("last", "none")),
-        ("gcn", (2, 2, 16), ("average", "none")),
-        ("gat", (2, 1, 16), ("drop", "none")),
-        ("gcnii", (2, 1, 2), ("drop", "mean")),  # in two halves a quarter of the edges is stale
-        ("gcn", (2, 1, 2), ("drop", "none")),
-        ("gcnii", (1, 2, 2), ("drop", "none")),  # nothing is
+        ("gcnii", (2, 2, 16), ("last", "mean", "none")),
+        ("sage", (2, 1, 16), ("last", "none", "none")),
+        ("gcn", (2, 2, 16), ("drop", "none", "ema")),
+        ("gat", (2, 1, 16), ("drop", "none", "none")),
+        ("gcnii", (2, 1, 2), ("drop", "mean", "none")),  # in two halves a quarter of the edges is stale
+        ("gcn", (2, 1, 2), ("drop", "none", "none")),
+        ("gcnii", (1, 2, 2), ("drop", "none", "none")),  # nothing is
     ],
 )
 def test_all_ranks_decide_alike(
-    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: tuple[str, str]
+    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: tuple[str, str, str]
 ) -> None:
     said = ranks.run(
-        settled_history, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
+        settled_choices, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
     )
     assert set(said) == {chosen}
+
+
+@pytest.mark.parametrize(("topology", "mode"), [((2, 1, 16), "ema"), ((1, 1, 1), "none")])
+def test_averaging_is_decided_also_where_all_of_history_is_said(
+    ranks: RankPool, tmp_path: Path, topology: tuple[int, int, int], mode: str
+) -> None:
+    job = manifest("gcn", *topology, homophily=0.3)
+    job["spec"]["parallelism"]["history"] = {"gradients": "average", "correction": "none"}
+    said = ranks.run(settled_choices, topology[0] * topology[1], job, str(tmp_path))
+    assert set(said) == {("average", "none", mode)}

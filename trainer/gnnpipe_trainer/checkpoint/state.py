@@ -18,16 +18,18 @@ from gnnpipe_trainer.checkpoint.packed import GRADIENTS, HISTORY, Copies, Packed
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.gather import Gather
 from gnnpipe_trainer.pipeline.history import History, WholeGraph
-from gnnpipe_trainer.weights import Best, parameter_names, stage_state
+from gnnpipe_trainer.weights import Average, Best, parameter_names, stage_state
 
 Load = Callable[[Callable[[str], bool]], dict[str, Tensor]]
 
 
 class TrainingState:
-    """One rank's weights, optimizer, best weights and history, as named tensors."""
+    """One rank's weights, optimizer, best and averaged weights and history, as named tensors."""
 
-    def __init__(self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best) -> None:
-        self.engine, self.optimizer, self.best = engine, optimizer, best
+    def __init__(
+        self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best, average: Average | None = None
+    ) -> None:
+        self.engine, self.optimizer, self.best, self.average = engine, optimizer, best, average
         self._copies, self._history_copies = Copies(), Copies()
 
     def history(self, between: bool) -> Loan:
@@ -50,19 +52,21 @@ class TrainingState:
     def restore(self, load: Load, epochs_done: int, with_history: bool) -> None:
         """Put back what a checkpoint holds of this rank's part of the model."""
         mine = stage_state(self.engine, self.engine.topology.stage)
+        kinds = ("model", "best") if self.average is None else ("model", "best", "average")
         prefixes = tuple(
-            [f"{kind}.{name}" for name in mine for kind in ("model", "best")]
+            [f"{kind}.{name}" for name in mine for kind in kinds]
             + [f"optimizer.{name}." for name in parameter_names(self.engine)]
         )
         saved = load(lambda name: name.startswith(prefixes))
         for kind, targets in (("model", mine), ("best", self.best.weights)):
             for name, target in targets.items():
                 target.copy_(_fitting(saved, f"{kind}.{name}", target))
+        self._restore_average(saved)
         self._restore_optimizer(saved)
         self._restore_history(load, epochs_done, with_history)
 
     def _weights(self) -> dict[str, Tensor]:
-        """Those of model and optimizer, and the best."""
+        """Those of model and optimizer, the best and the average."""
         topology = self.engine.topology
         tensors: dict[str, Tensor] = {}
         if topology.way > 0:  # all ways of a stage hold the same weights
@@ -70,11 +74,21 @@ class TrainingState:
         for name, tensor in stage_state(self.engine, topology.stage).items():
             tensors[f"model.{name}"] = tensor
             tensors[f"best.{name}"] = self.best.weights[name]
+            if self.average is not None:
+                tensors[f"average.{name}"] = self.average.weights[name]
         for name, parameter in parameter_names(self.engine).items():
             for field, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{name}.{field}"] = value
         return tensors
+
+    def _restore_average(self, saved: dict[str, Tensor]) -> None:
+        if self.average is None:
+            return
+        self.average.forget()  # a checkpoint of a run that averaged nothing: it begins with these weights
+        for name, target in self.average.weights.items():
+            if f"average.{name}" in saved:
+                target.copy_(_fitting(saved, f"average.{name}", target))
 
     def _restore_optimizer(self, saved: dict[str, Tensor]) -> None:
         state: dict[int, dict[str, Any]] = {}

@@ -13,7 +13,7 @@ from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import ITEM_BYTES, item_bytes, wire_bytes
-from gnnpipe_trainer.staleness.carry import Carried, carried
+from gnnpipe_trainer.staleness.carry import Carried, averaged, carried
 
 RECEIVES_AHEAD = 16  # as in pipeline/epoch_run.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
@@ -129,7 +129,7 @@ class _Rank:
             gradients=self.rows * self._gradient_width * self.item,
             activations=self._activations(),
             buffers=self._buffers(),
-            weights=(4 * shape.parameters(first, count) + everything) * self.item,  # gradient, Adam, the best
+            weights=(self._weight_copies * shape.parameters(first, count) + everything) * self.item,
             heap=HEAP if self.on_host else 1.0,
             setup=SETUP_BYTES_PER_EDGE * self.entries if self.on_host else 0.0,
         )
@@ -180,7 +180,14 @@ class _Rank:
     @property
     def _carried(self) -> Carried:
         shape, parallelism = self.shape, self.job.spec.parallelism
-        return carried(parallelism, shape.bypass, shape.summed, self.cut.stale_edges)
+        return carried(parallelism, shape.bypass, self.cut.stale_edges)
+
+    @property
+    def _weight_copies(self) -> int:
+        """Gradient, Adam's two and the best; with an average that, and the last weights while it is evaluated."""
+        averaging, shape = self.job.spec.training.averaging, self.shape
+        mode = averaged(averaging, shape.bypass, shape.summed, self.cut.stale_edges)
+        return 6 if mode == "ema" else 4
 
     @property
     def _history_copies(self) -> int:

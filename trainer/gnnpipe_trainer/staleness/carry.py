@@ -1,37 +1,34 @@
-"""What `history.gradients: auto` and `history.correction: auto` come to."""
+"""What `history.gradients: auto`, `history.correction: auto` and `training.averaging.mode: auto` come to."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from gnnpipe_api.job import GNNPipeJob, HistorySpec, ParallelismSpec
+from gnnpipe_api.job import Averaging, GNNPipeJob, HistorySpec, ParallelismSpec
 
 Carried = Literal["drop", "last", "average"]
 Correction = Literal["none", "mean"]
+Averaged = Literal["none", "ema"]
 
 LEAST_STALE_EDGES = (
-    0.3  # between the graphs that earlier gradients help and those they harm (docs/staleness.md)
+    0.3  # between the graphs where stale edges cost much and those where they do not (docs/staleness.md)
 )
 LEAST_TO_CORRECT = 0.15  # between a graph where following the mean gained nothing and those where it did
 
 
-def carried(parallelism: ParallelismSpec, bypass: bool, summed: bool, stale_edges: float) -> Carried:
-    """As asked for. auto: earlier epochs' where they help, which two things tell before the first epoch.
+def carried(parallelism: ParallelismSpec, bypass: bool, stale_edges: float) -> Carried:
+    """As asked for. auto: last epoch's where it helps, which two things tell before the first epoch.
 
     stale_edges is the share of edges that read history, on average over the epochs. bypass says whether blocks let a
     vertex's own state by: a cut gradient then shifts the weight between paths of more and of fewer aggregations, which
-    last epoch's makes up for. Without, everything flows through neighbours: a gradient that is an epoch late makes
-    training slow, its average quick. summed: all blocks are weighted sums, for others there is no average.
+    last epoch's makes up for. Without, everything flows through neighbours, and a gradient that is late can keep a deep
+    model from learning at all.
     """
     asked = parallelism.history.gradients
     if asked != "auto":
         return asked
     made_up = parallelism.fresh_gradient_factor != 1.0
-    if made_up or stale_edges < LEAST_STALE_EDGES:
-        return "drop"
-    if bypass:
-        return "last"
-    return "average" if summed else "drop"
+    return "last" if bypass and not made_up and stale_edges >= LEAST_STALE_EDGES else "drop"
 
 
 def correction(history: HistorySpec, follows_mean: bool, stale_edges: float) -> Correction:
@@ -42,6 +39,14 @@ def correction(history: HistorySpec, follows_mean: bool, stale_edges: float) -> 
     return "mean" if helps and history.mode == "ema" else "none"
 
 
+def averaged(averaging: Averaging, bypass: bool, summed: bool, stale_edges: float) -> Averaged:
+    """As asked for. auto: where much is stale in weighted sums that nothing bypasses, which makes training's course
+    rough."""
+    if averaging.mode != "auto":
+        return averaging.mode
+    return "ema" if summed and not bypass and stale_edges >= LEAST_STALE_EDGES else "none"
+
+
 def with_history(job: GNNPipeJob, gradients: Carried, corrected: Correction) -> GNNPipeJob:
     """The job as if its manifest had asked for these."""
     parallelism = job.spec.parallelism
@@ -49,3 +54,13 @@ def with_history(job: GNNPipeJob, gradients: Carried, corrected: Correction) -> 
     history = parallelism.history.model_copy(update=update)
     parallelism = parallelism.model_copy(update={"history": history})
     return job.model_copy(update={"spec": job.spec.model_copy(update={"parallelism": parallelism})})
+
+
+def with_averaging(job: GNNPipeJob, mode: Averaged) -> GNNPipeJob:
+    """The job as if its manifest had asked for this mode; without an average there is no decay of it."""
+    training = job.spec.training
+    averaging = (
+        training.averaging.model_copy(update={"mode": mode}) if mode == "ema" else Averaging(mode=mode)
+    )
+    training = training.model_copy(update={"averaging": averaging})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})

@@ -1,4 +1,5 @@
-"""Decides what is auto in `spec.parallelism.history` before the first epoch, alike on all ranks and in all attempts."""
+"""Decides what is auto in `spec.parallelism.history` and `spec.training.averaging` before the first epoch, alike on all
+ranks and in all attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.shard import Shard
-from gnnpipe_trainer.staleness.carry import carried, correction, with_history
+from gnnpipe_trainer.staleness.carry import averaged, carried, correction, with_averaging, with_history
 from gnnpipe_trainer.staleness.share import StaleShare
 
 log = logging.getLogger("gnnpipe")
@@ -21,22 +22,25 @@ def settled(
     job: GNNPipeJob, slots: int, model: Model, shards: Sequence[Shard], control: dist.ProcessGroup
 ) -> GNNPipeJob:
     """The job as if its manifest said what graph, cut and model make of auto; `shards` are this process's."""
-    history = job.spec.parallelism.history
-    if "auto" not in (history.gradients, history.correction):
+    history, averaging = job.spec.parallelism.history, job.spec.training.averaging
+    if "auto" not in (history.gradients, history.correction, averaging.mode):
         return job
     stale = stale_edges(shards, control) if slots > 1 else 0.0
     blocks = model.block_list()
     bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
-    gradients = carried(job.spec.parallelism, bypass, summed, stale)
+    gradients = carried(job.spec.parallelism, bypass, stale)
     corrected = correction(history, any(b.follows_mean for b in blocks), stale)
+    mode = averaged(averaging, bypass, summed, stale)
     if slots > 1 and dist.get_rank() == 0:
-        asked = ("gradients", history.gradients, gradients), ("correction", history.correction, corrected)
+        asked = (
+            ("parallelism.history.gradients", history.gradients, gradients),
+            ("parallelism.history.correction", history.correction, corrected),
+            ("training.averaging.mode", averaging.mode, mode),
+        )
         for field, said, chosen in asked:
             if said == "auto":
-                log.info(
-                    "spec.parallelism.history.%s: auto is %s: %.0f%% stale edges", field, chosen, 100 * stale
-                )
-    return with_history(job, gradients, corrected)
+                log.info("spec.%s: auto is %s: %.0f%% stale edges", field, chosen, 100 * stale)
+    return with_averaging(with_history(job, gradients, corrected), mode)
 
 
 def stale_edges(shards: Sequence[Shard], control: dist.ProcessGroup) -> float:
