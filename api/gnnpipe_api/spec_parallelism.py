@@ -34,8 +34,9 @@ class HistorySpec(Part):
     gradients: Literal["auto", "drop", "last", "average"] = "auto"
     """What flows back to neighbours that were read from history. drop: nothing. last: what flowed in the
     epoch before. average: a moving average of what flowed in the epochs before, with the same decay; convs
-    that are no weighted sums take the last. auto: last for sage, gin, gcnii, resgcn and models whose blocks say
-    bypass if at least 30% of the edges read history, else drop."""
+    that are no weighted sums take the last. auto: drop if less than 30% of the edges read history; else last for
+    sage, gin, gcnii, resgcn and models whose blocks say bypass, average for gcn and other weighted sums of up to
+    4 layers, and drop for the rest."""
 
 
 class ParallelismSpec(Part):

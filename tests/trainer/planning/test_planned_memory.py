@@ -25,6 +25,7 @@ from gnnpipe_trainer.pipeline.wire import Groups
 from gnnpipe_trainer.planning import memory
 from gnnpipe_trainer.planning.main import make_planner
 from gnnpipe_trainer.staleness.carry import carried, with_history
+from gnnpipe_trainer.staleness.settle import traits_of
 from gnnpipe_trainer.staleness.share import StaleShare
 
 Jobs = Callable[..., GNNPipeJob]
@@ -38,8 +39,7 @@ def engine_of(job: GNNPipeJob, stage: int) -> trainer.Engine:
     nobody = Groups(*[cast(Any, None)] * 4)
     shard = Shard(graph, 0, torch.float32, torch.device("cpu"))
     stale, edges = StaleShare(shard, None).expect()
-    bypass = any(block.bypass for block in model.block_list())
-    job = with_history(job, carried(job.spec.parallelism, bypass, stale / edges), "none")
+    job = with_history(job, carried(job.spec.parallelism, traits_of(model), stale / edges), "none")
     return trainer.Engine(
         job, plan, graph, model, Topology(plan.stages, 1, stage), nobody, torch.device("cpu")
     )

@@ -15,6 +15,8 @@ from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.staleness.carry import (
     LEAST_STALE_EDGES,
     LEAST_TO_CORRECT,
+    MOST_LAYERS,
+    Traits,
     averaged,
     carried,
     correction,
@@ -22,24 +24,31 @@ from gnnpipe_trainer.staleness.carry import (
 )
 
 ABOVE, BELOW = LEAST_STALE_EDGES, LEAST_STALE_EDGES - 0.01
+SHALLOW = Traits(layers=MOST_LAYERS, bypass=False, summed=True)
+DEEP, BYPASSED = SHALLOW._replace(layers=MOST_LAYERS + 1), Traits(layers=32, bypass=True, summed=True)
 
 
 @pytest.mark.parametrize(
-    ("asked", "bypass", "stale_edges", "chosen"),
+    ("asked", "model", "stale_edges", "chosen"),
     [
-        ({}, True, ABOVE, "last"),
-        ({}, True, BELOW, "drop"),
-        ({}, False, ABOVE, "drop"),
-        ({"freshGradientFactor": 2.0}, True, ABOVE, "drop"),  # these make up for the cut already
-        ({"history": {"gradients": "drop"}}, True, ABOVE, "drop"),
-        ({"history": {"gradients": "last"}}, False, BELOW, "last"),
-        ({"history": {"gradients": "average"}}, True, BELOW, "average"),
+        ({}, BYPASSED, ABOVE, "last"),
+        ({}, BYPASSED._replace(summed=False), ABOVE, "last"),
+        ({}, BYPASSED, BELOW, "drop"),
+        ({}, SHALLOW, ABOVE, "average"),
+        ({}, SHALLOW, BELOW, "drop"),
+        ({}, SHALLOW._replace(summed=False), ABOVE, "drop"),  # gat was not tried
+        ({}, DEEP, ABOVE, "drop"),  # which averaged gradients can keep at chance
+        ({"freshGradientFactor": 2.0}, BYPASSED, ABOVE, "drop"),  # these make up for the cut already
+        ({"freshGradientFactor": 2.0}, SHALLOW, ABOVE, "drop"),
+        ({"history": {"gradients": "drop"}}, BYPASSED, ABOVE, "drop"),
+        ({"history": {"gradients": "last"}}, DEEP, BELOW, "last"),
+        ({"history": {"gradients": "average"}}, BYPASSED, BELOW, "average"),
     ],
 )
-def test_auto_takes_the_last_epochs_gradients_only_where_they_help(
-    asked: dict[str, Any], bypass: bool, stale_edges: float, chosen: str
+def test_auto_takes_earlier_gradients_only_where_they_help(
+    asked: dict[str, Any], model: Traits, stale_edges: float, chosen: str
 ) -> None:
-    assert carried(ParallelismSpec.model_validate(asked), bypass, stale_edges) == chosen
+    assert carried(ParallelismSpec.model_validate(asked), model, stale_edges) == chosen
 
 
 @pytest.mark.parametrize(
@@ -62,20 +71,21 @@ def test_auto_corrects_the_moving_average_of_blocks_that_say_so(
 
 
 @pytest.mark.parametrize(
-    ("asked", "bypass", "summed", "stale_edges", "chosen"),
+    ("asked", "model", "stale_edges", "chosen"),
     [
-        ({}, False, True, ABOVE, "ema"),
-        ({}, False, True, BELOW, "none"),
-        ({}, True, True, ABOVE, "none"),
-        ({}, False, False, ABOVE, "none"),  # gat was not tried
-        ({"mode": "none"}, False, True, ABOVE, "none"),
-        ({"mode": "ema"}, True, False, 0.0, "ema"),
+        ({}, SHALLOW, ABOVE, "ema"),
+        ({}, DEEP, ABOVE, "ema"),
+        ({}, DEEP, BELOW, "none"),
+        ({}, BYPASSED, ABOVE, "none"),
+        ({}, DEEP._replace(summed=False), ABOVE, "none"),  # gat was not tried
+        ({"mode": "none"}, DEEP, ABOVE, "none"),
+        ({"mode": "ema"}, BYPASSED._replace(summed=False), 0.0, "ema"),
     ],
 )
 def test_auto_averages_weights_where_the_course_of_training_is_rough(
-    asked: dict[str, Any], bypass: bool, summed: bool, stale_edges: float, chosen: str
+    asked: dict[str, Any], model: Traits, stale_edges: float, chosen: str
 ) -> None:
-    assert averaged(Averaging.model_validate(asked), bypass, summed, stale_edges) == chosen
+    assert averaged(Averaging.model_validate(asked), model, stale_edges) == chosen
 
 
 def test_a_settled_job_is_one_that_a_person_could_have_written() -> None:
@@ -86,7 +96,7 @@ def test_a_settled_job_is_one_that_a_person_could_have_written() -> None:
 
 
 def manifest(
-    kind: str, stages: int, ways: int, chunks: int, homophily: float, **training: Any
+    kind: str, stages: int, ways: int, chunks: int, homophily: float, layers: int = 4, **training: Any
 ) -> dict[str, Any]:
     return {
         "apiVersion": "gnnpipe.io/v1alpha1",
@@ -100,7 +110,7 @@ def manifest(
                 "classes": 4,
                 "homophily": homophily,
             },
-            "model": {"kind": kind, "layers": 4, "hidden": 8},
+            "model": {"kind": kind, "layers": layers, "hidden": 8},
             "training": {"epochs": 2, "device": "cpu", **training},
             "parallelism": {"stages": stages, "ways": ways, "chunks": chunks},
         },
@@ -108,23 +118,28 @@ def manifest(
 
 
 @pytest.mark.parametrize(
-    ("kind", "topology", "chosen"),
+    ("kind", "layers", "topology", "chosen"),
     [
-        ("gcnii", (2, 2, 16), ("last", "mean", "none")),
-        ("sage", (2, 1, 16), ("last", "none", "none")),
-        ("gcn", (2, 2, 16), ("drop", "none", "ema")),
-        ("gat", (2, 1, 16), ("drop", "none", "none")),
-        ("gcnii", (2, 1, 2), ("drop", "mean", "none")),  # in two halves a quarter of the edges is stale
-        ("gcn", (2, 1, 2), ("drop", "none", "none")),
-        ("gcnii", (1, 2, 2), ("drop", "none", "none")),  # nothing is
+        ("gcnii", 4, (2, 2, 16), ("last", "mean", "none")),
+        ("sage", 4, (2, 1, 16), ("last", "none", "none")),
+        ("gcn", 4, (2, 2, 16), ("average", "none", "ema")),
+        ("gcn", 5, (2, 1, 16), ("drop", "none", "ema")),
+        ("gat", 4, (2, 1, 16), ("drop", "none", "none")),
+        ("gcnii", 4, (2, 1, 2), ("drop", "mean", "none")),  # in two halves a quarter of the edges is stale
+        ("gcn", 4, (2, 1, 2), ("drop", "none", "none")),
+        ("gcnii", 4, (1, 2, 2), ("drop", "none", "none")),  # nothing is
     ],
 )
 def test_all_ranks_decide_alike(
-    ranks: RankPool, tmp_path: Path, kind: str, topology: tuple[int, int, int], chosen: tuple[str, str, str]
+    ranks: RankPool,
+    tmp_path: Path,
+    kind: str,
+    layers: int,
+    topology: tuple[int, int, int],
+    chosen: tuple[str, str, str],
 ) -> None:
-    said = ranks.run(
-        settled_choices, topology[0] * topology[1], manifest(kind, *topology, homophily=0.3), str(tmp_path)
-    )
+    job = manifest(kind, *topology, homophily=0.3, layers=layers)
+    said = ranks.run(settled_choices, topology[0] * topology[1], job, str(tmp_path))
     assert set(said) == {chosen}
 
 

@@ -180,13 +180,13 @@ class _Rank:
     @property
     def _carried(self) -> Carried:
         shape, parallelism = self.shape, self.job.spec.parallelism
-        return carried(parallelism, shape.bypass, self.cut.stale_edges)
+        return carried(parallelism, shape.traits, self.cut.stale_edges)
 
     @property
     def _weight_copies(self) -> int:
         """Gradient, Adam's two and the best; with an average that, and the last weights while it is evaluated."""
         averaging, shape = self.job.spec.training.averaging, self.shape
-        mode = averaged(averaging, shape.bypass, shape.summed, self.cut.stale_edges)
+        mode = averaged(averaging, shape.traits, self.cut.stale_edges)
         return 6 if mode == "ema" else 4
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gnnpipe_api.spec_model import ModelSpec
+from gnnpipe_trainer.staleness.carry import Traits
 
 Edges = Literal["sym", "mean", "sum", "conv"]
 
@@ -65,12 +66,12 @@ class ModelShape:
     decoder: EndShape = field(default_factory=EndShape)
 
     @property
-    def bypass(self) -> bool:
-        return any(block.bypass for block in self.blocks)
-
-    @property
-    def summed(self) -> bool:
-        return all(block.edges != "conv" for block in self.blocks)
+    def traits(self) -> Traits:
+        return Traits(
+            layers=len(self.blocks),
+            bypass=any(block.bypass for block in self.blocks),
+            summed=all(block.edges != "conv" for block in self.blocks),
+        )
 
     def parameters(self, first: int, count: int) -> int:
         """Of the stage that holds blocks first to first + count - 1."""

@@ -85,7 +85,7 @@ class StageWork:
 
     def _carried(self, cut: Cut) -> Carried:
         """Where stale edges carry nothing back, they are left out of the sum of gradients."""
-        return carried(self.parallelism, self.shape.bypass, cut.stale_edges)
+        return carried(self.parallelism, self.shape.traits, cut.stale_edges)
 
     def _forward(self, cut: Cut) -> Amounts:
         amounts = _none(cut)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnpipe_api.job import Averaging, GNNPipeJob, HistorySpec, ParallelismSpec
 
@@ -14,21 +14,34 @@ LEAST_STALE_EDGES = (
     0.3  # between the graphs where stale edges cost much and those where they do not (docs/staleness.md)
 )
 LEAST_TO_CORRECT = 0.15  # between a graph where following the mean gained nothing and those where it did
+MOST_LAYERS = 4  # that averaged gradients have always let learn; eight they can keep at chance
 
 
-def carried(parallelism: ParallelismSpec, bypass: bool, stale_edges: float) -> Carried:
-    """As asked for. auto: last epoch's where it helps, which two things tell before the first epoch.
+class Traits(NamedTuple):
+    """What the choice depends on in a model."""
 
-    stale_edges is the share of edges that read history, on average over the epochs. bypass says whether blocks let a
-    vertex's own state by: a cut gradient then shifts the weight between paths of more and of fewer aggregations, which
-    last epoch's makes up for. Without, everything flows through neighbours, and a gradient that is late can keep a deep
-    model from learning at all.
+    layers: int  # aggregations one after another
+    bypass: bool  # blocks let a vertex's own state by
+    summed: bool  # all aggregations are weighted sums
+
+
+def carried(parallelism: ParallelismSpec, model: Traits, stale_edges: float) -> Carried:
+    """As asked for. auto: those of earlier epochs where they help, which is known before the first epoch.
+
+    stale_edges is the share of edges that read history, on average over the epochs. Where blocks have a bypass, a cut
+    gradient shifts the weight between paths of more and of fewer aggregations, which last epoch's makes up for. Where
+    everything flows through neighbours, an average makes a shallow model learn sooner, and can keep a deep one from
+    learning at all.
     """
     asked = parallelism.history.gradients
     if asked != "auto":
         return asked
     made_up = parallelism.fresh_gradient_factor != 1.0
-    return "last" if bypass and not made_up and stale_edges >= LEAST_STALE_EDGES else "drop"
+    if made_up or stale_edges < LEAST_STALE_EDGES:
+        return "drop"
+    if model.bypass:
+        return "last"
+    return "average" if model.summed and model.layers <= MOST_LAYERS else "drop"
 
 
 def correction(history: HistorySpec, follows_mean: bool, stale_edges: float) -> Correction:
@@ -39,12 +52,12 @@ def correction(history: HistorySpec, follows_mean: bool, stale_edges: float) -> 
     return "mean" if helps and history.mode == "ema" else "none"
 
 
-def averaged(averaging: Averaging, bypass: bool, summed: bool, stale_edges: float) -> Averaged:
+def averaged(averaging: Averaging, model: Traits, stale_edges: float) -> Averaged:
     """As asked for. auto: where much is stale in weighted sums that nothing bypasses, which makes training's course
     rough."""
     if averaging.mode != "auto":
         return averaging.mode
-    return "ema" if summed and not bypass and stale_edges >= LEAST_STALE_EDGES else "none"
+    return "ema" if model.summed and not model.bypass and stale_edges >= LEAST_STALE_EDGES else "none"
 
 
 def with_history(job: GNNPipeJob, gradients: Carried, corrected: Correction) -> GNNPipeJob:

@@ -12,7 +12,14 @@ import torch.distributed as dist
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.shard import Shard
-from gnnpipe_trainer.staleness.carry import averaged, carried, correction, with_averaging, with_history
+from gnnpipe_trainer.staleness.carry import (
+    Traits,
+    averaged,
+    carried,
+    correction,
+    with_averaging,
+    with_history,
+)
 from gnnpipe_trainer.staleness.share import StaleShare
 
 log = logging.getLogger("gnnpipe")
@@ -26,11 +33,10 @@ def settled(
     if "auto" not in (history.gradients, history.correction, averaging.mode):
         return job
     stale = stale_edges(shards, control) if slots > 1 else 0.0
-    blocks = model.block_list()
-    bypass, summed = any(b.bypass for b in blocks), all(b.edge_weights is not None for b in blocks)
-    gradients = carried(job.spec.parallelism, bypass, stale)
-    corrected = correction(history, any(b.follows_mean for b in blocks), stale)
-    mode = averaged(averaging, bypass, summed, stale)
+    traits = traits_of(model)
+    gradients = carried(job.spec.parallelism, traits, stale)
+    corrected = correction(history, any(block.follows_mean for block in model.block_list()), stale)
+    mode = averaged(averaging, traits, stale)
     if slots > 1 and dist.get_rank() == 0:
         asked = (
             ("parallelism.history.gradients", history.gradients, gradients),
@@ -41,6 +47,15 @@ def settled(
             if said == "auto":
                 log.info("spec.%s: auto is %s: %.0f%% stale edges", field, chosen, 100 * stale)
     return with_averaging(with_history(job, gradients, corrected), mode)
+
+
+def traits_of(model: Model) -> Traits:
+    blocks = model.block_list()
+    return Traits(
+        layers=len(blocks),
+        bypass=any(block.bypass for block in blocks),
+        summed=all(block.edge_weights is not None for block in blocks),
+    )
 
 
 def stale_edges(shards: Sequence[Shard], control: dist.ProcessGroup) -> float:
