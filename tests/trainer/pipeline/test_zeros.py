@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from rank_pool import RankPool
 from rank_tasks import Trained, cross_a_border_without_zeros, train_epochs
 
+from gnnpipe_trainer import kernels
 from gnnpipe_trainer.pipeline import zeros
 from gnnpipe_trainer.pipeline.thrift import on_one_machine
 from gnnpipe_trainer.pipeline.worth import worth_skipping
@@ -138,19 +137,47 @@ def test_auto_sends_everything_until_all_ranks_decide_to_skip(
     assert pipeline_bytes(slow) < 0.75 * everything
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=70))
-def test_bits_say_which_numbers_are_not_zero(marks: list[bool]) -> None:
-    numbers = torch.tensor(marks, dtype=torch.float32)
-    bits, places = zeros.bits_and_places(numbers)
-    assert bits.numel() == -(-len(marks) // 8)
-    assert places.tolist() == [i for i, mark in enumerate(marks) if mark]
-    assert torch.equal(zeros.places_of(bits, len(marks)), places)
-    # What a GPU does instead of numpy:
-    assert torch.equal(zeros._bits_on_device(numbers != 0), bits)
-    assert torch.equal(zeros._places_on_device(bits, len(marks)), places)
+@pytest.fixture(params=["registers", "one by one", "torch"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every way of finding zeros: both ends of a border may have another one."""
+    assert kernels._loops is not None
+    if request.param == "one by one":
+        monkeypatch.setattr(kernels, "_wide", 1)
+    if request.param == "torch":
+        monkeypatch.setattr(kernels, "_loops", None)
+    return str(request.param)
 
 
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.3, 0.97, 1.0])
+@pytest.mark.parametrize("count", [1, 7, 8, 15, 16, 17, 33, 63, 500])
+@pytest.mark.parametrize("wire", [torch.float32, torch.bfloat16])
+def test_numbers_are_the_same_without_their_zeros(count: int, share: float, wire: torch.dtype) -> None:
+    torch.manual_seed(count)
+    marks = torch.rand(count) < share
+    numbers, others = (torch.randn(count, dtype=torch.float32).bfloat16().float() for _ in range(2))
+    numbers *= marks
+    bits, values = torch.empty(-(-count // 8), dtype=torch.uint8), torch.empty(count, dtype=wire)
+    kept = zeros.pack(numbers, bits, values)
+    assert torch.equal(bits, zeros._bits_on_device(marks))  # what a GPU does
+    assert torch.equal(values[:kept].float(), numbers[marks])
+    assert torch.equal(zeros.places_of(bits, count), marks.nonzero().flatten())
+    assert torch.equal(zeros._places_on_device(bits, count), marks.nonzero().flatten())
+
+    again = torch.full((count,), torch.nan, dtype=torch.float32)
+    assert zeros.spread(values[: max(1, kept)], bits, again) == kept
+    assert torch.equal(again, numbers)
+    if kept > 1:
+        assert zeros.spread(values[: kept // 2], bits, again) == kept  # this is how surplus is noticed
+
+    assert zeros.pick(others, bits, values) == kept
+    assert torch.equal(values[:kept].float(), others[marks])
+
+
+@pytest.mark.usefixtures("loops")
 def test_what_is_no_number_crosses() -> None:
     """Divergence is seen at once, not hidden by a zero."""
-    _, places = zeros.bits_and_places(torch.tensor([0.0, float("nan"), -0.0, float("inf")]))
-    assert places.tolist() == [1, 3]
+    numbers = torch.tensor([0.0, float("nan"), -0.0, float("inf")] * 8, dtype=torch.float32)
+    bits, values = torch.empty(4, dtype=torch.uint8), torch.empty_like(numbers)
+    assert zeros.pack(numbers, bits, values) == 16
+    assert bits.tolist() == [0b10101010] * 4

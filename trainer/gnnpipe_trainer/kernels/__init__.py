@@ -86,6 +86,29 @@ def blend(entry: Entry, fresh: Tensor) -> None:
     _compiled().gnnpipe_blend(*starts, *fresh.shape, share, stride, drift.data_ptr())
 
 
+def pack(numbers: Tensor, bits: Tensor, values: Tensor) -> int:
+    """Those of numbers [n] that are not zero, and a bit for each of them: into values [n] and bits [ceil(n / 8)] uint8,
+    the first number's in the lowest. Returns how many values count."""
+    given = numbers.data_ptr(), numbers.numel()
+    count: int = _compiled().gnnpipe_pack(*given, bits.data_ptr(), values.data_ptr(), _wide > 1)
+    return count
+
+
+def pick(numbers: Tensor, bits: Tensor, values: Tensor) -> int:
+    """Those whose bits are set; as above."""
+    given = numbers.data_ptr(), numbers.numel()
+    count: int = _compiled().gnnpipe_pick(*given, bits.data_ptr(), values.data_ptr(), _wide > 1)
+    return count
+
+
+def spread(values: Tensor, bits: Tensor, numbers: Tensor) -> int:
+    """Writes numbers [n] again. Returns how many values that takes: if fewer are given, but at least one, what is
+    written is wrong."""
+    given = values.data_ptr(), values.numel(), bits.data_ptr()
+    count: int = _compiled().gnnpipe_spread(*given, numbers.data_ptr(), numbers.numel(), _wide > 1)
+    return count
+
+
 def product(
     out: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None, relu: bool, adds: bool = False
 ) -> None:
@@ -219,6 +242,10 @@ def _load() -> ctypes.CDLL | None:
     library.gnnpipe_gradients.argtypes = [*[address] * 7, *[count] * 3, number, number, *[count] * 3]
     library.gnnpipe_fresh_entries.argtypes = [*[address] * 4, count, count, *[address] * 3]
     library.gnnpipe_fresh_entries.restype = count
+    library.gnnpipe_pack.argtypes = library.gnnpipe_pick.argtypes = [address, count, address, address, count]
+    library.gnnpipe_spread.argtypes = [address, count, address, address, count, count]
+    for counts in (library.gnnpipe_pack, library.gnnpipe_pick, library.gnnpipe_spread):
+        counts.restype = count
     library.gnnpipe_weighted_sum.restype = library.gnnpipe_blend.restype = None
     for loop in (library.gnnpipe_product, library.gnnpipe_product_to_history, library.gnnpipe_gradients):
         loop.restype = _worked

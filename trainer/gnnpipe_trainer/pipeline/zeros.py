@@ -19,11 +19,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gnnpipe_trainer import kernels
 from gnnpipe_trainer.pipeline.wire import Channel
 
 SPARE_SHARE, SPARE_NUMBERS = 64, 64  # one number in 64 and 64 more: what changes between two epochs
 ALIGNMENT = 8  # bytes: numbers of every format may begin there
-BIT_VALUES = torch.tensor([128, 64, 32, 16, 8, 4, 2, 1], dtype=torch.uint8)
+BIT_VALUES = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
 
 
 class Border:
@@ -66,36 +67,36 @@ class NonZeroActivations(Channel):
 
     def send(self, tensors: tuple[Tensor, ...], slot: int | None = None) -> None:
         numbers = _flat(tensors)
-        bits, places = bits_and_places(numbers)
-        values = numbers.index_select(0, places).to(self.wire)
-        room = self.border.room(slot, numbers.numel())
-        message = torch.zeros(
-            _bits_bytes(numbers.numel()) + room * self.wire.itemsize, dtype=torch.uint8, device=self.device
+        length, head = _bits_bytes(numbers.numel()), _head_bytes(numbers.numel())
+        # Long enough for all of them; only as much as there is room for leaves.
+        message = torch.empty(
+            head + numbers.numel() * self.wire.itemsize, dtype=torch.uint8, device=self.device
         )
-        message[: bits.numel()] = bits
-        fitting = values[:room]
-        message[_bits_bytes(numbers.numel()) :].view(self.wire)[: fitting.numel()] = fitting
-        self._hand_over(message)
-        if values.numel() > room:
-            self._hand_over(values[room:].cpu(), self.control)
-        self.border.crossed(slot, bits, values.numel())
+        bits, values = message[:length], message[head:].view(self.wire)
+        count, room = pack(numbers, bits, values), self.border.room(slot, numbers.numel())
+        message[length:head] = 0
+        values[count:room] = 0
+        self._hand_over(message[: head + room * self.wire.itemsize])
+        if count > room:
+            self._hand_over(values[room:count].cpu(), self.control)
+        self.border.crossed(slot, bits.clone(), count)
 
     def post(self, numbers: int, slot: int | None = None) -> None:
         room = self.border.room(slot, numbers)
-        self._announce(_bits_bytes(numbers) + room * self.wire.itemsize, torch.uint8)
+        self._announce(_head_bytes(numbers) + room * self.wire.itemsize, torch.uint8)
 
     def _receive_flat(self, numbers: int, dtype: torch.dtype, slot: int | None) -> Tensor:
         message = self._take()
-        bits = message[: -(-numbers // 8)].clone()
-        places = places_of(bits, numbers)
-        values = message[_bits_bytes(numbers) :].view(self.wire)
-        surplus = places.numel() - values.numel()
-        if surplus > 0:
-            late = torch.empty(surplus, dtype=self.wire)
+        bits = message[: _bits_bytes(numbers)].clone()
+        values = message[_head_bytes(numbers) :].view(self.wire)
+        whole = torch.empty(numbers, dtype=dtype, device=self.device)
+        count = spread(values, bits, whole)
+        if count > values.numel():
+            late = torch.empty(count - values.numel(), dtype=self.wire)
             self._wait(dist.irecv(late, self.peer, group=self.control), late)
-            values = torch.cat([values, late.to(self.device)])
-        self.border.crossed(slot, bits, places.numel())
-        return _spread(values[: places.numel()], places, numbers, dtype)
+            spread(torch.cat([values, late.to(self.device)]), bits, whole)
+        self.border.crossed(slot, bits, count)
+        return whole
 
 
 class NonZeroGradients(Channel):
@@ -107,9 +108,9 @@ class NonZeroGradients(Channel):
 
     def send(self, tensors: tuple[Tensor, ...], slot: int | None = None) -> None:
         numbers = _flat(tensors)
-        places = places_of(self.border.take_bits(slot), numbers.numel())
-        values = numbers.index_select(0, places).to(self.wire)
-        self._hand_over(values if values.numel() else values.new_zeros(1))
+        values = torch.empty(numbers.numel(), dtype=self.wire, device=self.device)
+        count = pick(numbers, self.border.take_bits(slot), values)
+        self._hand_over(values[:count] if count else values.new_zeros(1))
 
     def can_post(self, slot: int | None) -> bool:
         """Only once the slot's activations have crossed it is known how many gradients come back."""
@@ -119,31 +120,58 @@ class NonZeroGradients(Channel):
         self._announce(max(1, self.border.count(slot)), self.wire)
 
     def _receive_flat(self, numbers: int, dtype: torch.dtype, slot: int | None) -> Tensor:
-        values = self._take()
-        places = places_of(self.border.take_bits(slot), numbers)
-        return _spread(values[: places.numel()], places, numbers, dtype)
+        whole = torch.empty(numbers, dtype=dtype, device=self.device)
+        spread(self._take(), self.border.take_bits(slot), whole)
+        return whole
 
 
-def bits_and_places(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """[ceil(n / 8)] uint8 with a one for each number that is not zero (so for those that are no number, too), and
-    [count] int64 where those are."""
+def pack(numbers: Tensor, bits: Tensor, values: Tensor) -> int:
+    """Those of numbers [n] that are not zero, or no number at all, into values [n] of any format, and a bit for each
+    number into bits [ceil(n / 8)] uint8. Returns how many values count."""
+    if kernels.fits(numbers, values):
+        return kernels.pack(numbers, bits, values)
     marks = numbers != 0
-    if marks.device.type != "cpu":
-        return _bits_on_device(marks), torch.nonzero(marks).flatten()
-    # numpy packs and finds them many times as fast as torch does on CPU.
-    array = marks.numpy()
-    return torch.from_numpy(np.packbits(array)), torch.from_numpy(np.flatnonzero(array))
+    if marks.is_cpu:  # numpy packs and finds them many times as fast as torch does on CPU
+        array = marks.numpy()
+        bits.copy_(torch.from_numpy(np.packbits(array, bitorder="little")))
+        return _pick(numbers, torch.from_numpy(np.flatnonzero(array)), values)
+    bits.copy_(_bits_on_device(marks))
+    return _pick(numbers, torch.nonzero(marks).flatten(), values)
+
+
+def pick(numbers: Tensor, bits: Tensor, values: Tensor) -> int:
+    """Those whose bits are set; as above."""
+    if kernels.fits(numbers, values):
+        return kernels.pick(numbers, bits, values)
+    return _pick(numbers, places_of(bits, numbers.numel()), values)
+
+
+def spread(values: Tensor, bits: Tensor, numbers: Tensor) -> int:
+    """Writes numbers [n] again, zero where no bit is set. Returns how many values that takes; with fewer, but at least
+    one, what is written is of no use."""
+    if kernels.fits(values, numbers):
+        return kernels.spread(values, bits, numbers)
+    places = places_of(bits, numbers.numel())
+    given = places[: values.numel()]
+    numbers.zero_().index_copy_(0, given, values[: given.numel()].to(numbers.dtype))
+    return places.numel()
 
 
 def places_of(bits: Tensor, numbers: int) -> Tensor:
     """[count] int64: which of so many numbers have their bit set."""
-    if bits.device.type != "cpu":
+    if not bits.is_cpu:
         return _places_on_device(bits, numbers)
-    return torch.from_numpy(np.flatnonzero(np.unpackbits(bits.numpy(), count=numbers).view(np.bool_)))
+    marks = np.unpackbits(bits.numpy(), count=numbers, bitorder="little").view(np.bool_)
+    return torch.from_numpy(np.flatnonzero(marks))
+
+
+def _pick(numbers: Tensor, places: Tensor, values: Tensor) -> int:
+    values[: places.numel()] = numbers.index_select(0, places)
+    return places.numel()
 
 
 def _bits_on_device(marks: Tensor) -> Tensor:
-    padded = torch.zeros(-(-marks.numel() // 8) * 8, dtype=torch.uint8, device=marks.device)
+    padded = torch.zeros(_bits_bytes(marks.numel()) * 8, dtype=torch.uint8, device=marks.device)
     padded[: marks.numel()] = marks
     return (padded.view(-1, 8) * BIT_VALUES.to(marks.device)).sum(1, dtype=torch.uint8)
 
@@ -154,15 +182,14 @@ def _places_on_device(bits: Tensor, numbers: int) -> Tensor:
 
 
 def _bits_bytes(numbers: int) -> int:
-    """How far the bits of so many numbers reach in a message."""
-    return -(-numbers // (8 * ALIGNMENT)) * ALIGNMENT
+    return -(-numbers // 8)
+
+
+def _head_bytes(numbers: int) -> int:
+    """Where in a message, after the bits of so many, the numbers begin."""
+    return -(-_bits_bytes(numbers) // ALIGNMENT) * ALIGNMENT
 
 
 def _flat(tensors: tuple[Tensor, ...]) -> Tensor:
     parts = [t.detach().reshape(-1) for t in tensors]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _spread(values: Tensor, places: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
-    whole = torch.zeros(numbers, dtype=dtype, device=values.device)
-    return whole.index_copy_(0, places, values.to(dtype))
