@@ -95,8 +95,9 @@ def _overhead(case: str, rows: Rows) -> Iterator[Bar]:
 
 
 def _pipeline(case: str, rows: Rows) -> Iterator[Bar]:
-    if speed := rows.speed(PIPELINE, ONE_RANK):
-        yield Bar(case, "2 stages: times as fast as 1 rank", 1.5, speed, at_least=True)
+    for name, stages in ((PIPELINE, "2 stages"), (NO_ZEROS, f"2 stages, {SKIPPED}")):
+        if speed := rows.speed(name, ONE_RANK):
+            yield Bar(case, f"{stages}: times as fast as 1 rank", 1.5, speed, at_least=True)
     unsplit, split = rows.get(UNSPLIT), rows.get(PIPELINE)
     if unsplit is not None:
         most = unsplit["idealBubble"] + WAITING_ALLOWANCE
