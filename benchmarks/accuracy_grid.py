@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,7 @@ class Cell:
             **(TRAINING.get((self.graph, self.model)) or TRAINING[place]),
             **TRAINING_OF_MODE.get(self.mode, {}),
         }
-        return {
+        made = {
             "apiVersion": "gnnpipe.io/v1alpha1",
             "kind": "GNNPipeJob",
             "metadata": {"name": self.name.replace("/", "-").replace(".", "")},
@@ -212,6 +213,7 @@ class Cell:
                 "parallelism": MODES[self.mode],
             },
         }
+        return deepcopy(made)  # whoever changes a manifest changes that one only
 
 
 def bars(seeds: int) -> Iterator[Cell]:

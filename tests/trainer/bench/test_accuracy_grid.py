@@ -40,6 +40,15 @@ def test_modes_that_say_what_is_averaged_differ_from_the_others_in_nothing_else(
         assert ours == usual  # which says nothing of averaging, or kept lines would count no more
 
 
+def test_who_changes_a_manifest_changes_no_other() -> None:
+    spec = CELL.manifest(Path())["spec"]
+    spec["parallelism"]["chunks"] = 8
+    spec["model"]["options"].clear()
+    again = CELL.manifest(Path())["spec"]
+    assert again["parallelism"]["chunks"] == 16
+    assert again["model"]["options"] == {"norm": "layer"}
+
+
 def test_what_must_run_has_every_cell_once() -> None:
     names = [cell.name for cell in must_run()]
     of_cora, of_generated, of_squirrel = 60 + 60 + 5, 20 + 20 + 5, 10 + 10 + 5  # seeds of the three modes
