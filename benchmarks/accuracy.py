@@ -26,7 +26,7 @@ import yaml
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parent))
-from accuracy_grid import MOST_SEEDS, Cell, ablation, bars, everything, must_run
+from accuracy_grid import MOST_SEEDS, Cell, ablation, bars, must_run, whole
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -119,7 +119,7 @@ def _train(cells: Sequence[Cell], done: Kept, given: argparse.Namespace, console
 
 def _chosen(given: argparse.Namespace) -> Iterator[Cell]:
     cells = (
-        everything(given.seeds)
+        whole(given.seeds)
         if given.whole
         else chain(bars(min(3, given.seeds)), must_run(given.seeds), ablation(min(3, given.seeds)))
     )

@@ -15,8 +15,10 @@ EPOCHS, PATIENCE = 400, 60  # to the plateau: no better validation for 60 epochs
 LONGER = {
     ("squirrel", "gcn-4"): (3000, 1000),
     ("squirrel", "gcn-8"): (3000, 1000),
-    ("cora", "gcn-8"): (400, 100),
-    ("generated", "gcn-8"): (600, 120),
+    ("squirrel", "gcn-16"): (1000, 300),
+    ("squirrel", "gcn-32"): (1000, 300),
+    **{("cora", f"gcn-{layers}"): (400, 100) for layers in (8, 16, 32)},
+    **{("generated", f"gcn-{layers}"): (600, 120) for layers in (8, 16, 32)},
     ("cora", "gcnii-64"): (400, 100),
 }
 EVALUATE_EVERY = 2
@@ -25,21 +27,32 @@ GRAPHS: dict[str, Fields] = {
     "cora": {"source": "npz", "path": "cora.npz"},
     "squirrel": {"source": "npz", "path": "squirrel.npz"},
     "generated": {"source": "synthetic", "vertices": 2000, "homophily": 0.55, "featureNoise": 3.0},
-    "citeseer": {"source": "npz", "path": "citeseer.npz"},
+    # benchmarks/public_graphs.py puts these two there
+    "citeseer": {"source": "planetoid", "name": "CiteSeer", "root": "planetoid"},
+    "pubmed": {"source": "planetoid", "name": "PubMed", "root": "planetoid"},
 }
+LIKE = {"citeseer": "cora", "pubmed": "cora"}  # citation graphs too: trained with the same settings
 SPLITS = {"squirrel": 10}  # a seed takes the split of its number
 
 MODELS: dict[str, Fields] = {
     "gcn-4": {"kind": "gcn", "layers": 4, "options": {"norm": "layer"}},
     "gcn-8": {"kind": "gcn", "layers": 8, "options": {"norm": "layer"}},
     "gcn-16": {"kind": "gcn", "layers": 16, "options": {"norm": "layer"}},
+    "gcn-32": {"kind": "gcn", "layers": 32, "options": {"norm": "layer"}},
     "gcn-4-plain": {"kind": "gcn", "layers": 4},
     "gcn-8-plain": {"kind": "gcn", "layers": 8},
     "sage-4": {"kind": "sage", "layers": 4},
+    "sage-8": {"kind": "sage", "layers": 8},
+    "sage-16": {"kind": "sage", "layers": 16},
+    "sage-32": {"kind": "sage", "layers": 32},
+    "gcnii-4": {"kind": "gcnii", "layers": 4},
+    "gcnii-8": {"kind": "gcnii", "layers": 8},
     "gcnii-16": {"kind": "gcnii", "layers": 16},
     "gcnii-32": {"kind": "gcnii", "layers": 32},
     "gcnii-64": {"kind": "gcnii", "layers": 64, "hidden": 64},  # as GCNII's authors have it on Cora
+    "resgcn-4": {"kind": "resgcn", "layers": 4},
     "resgcn-8": {"kind": "resgcn", "layers": 8},
+    "resgcn-16": {"kind": "resgcn", "layers": 16},
     "resgcn-32": {"kind": "resgcn", "layers": 32},
 }
 WIDTH = {"squirrel": 32}  # its 2,089 features make it dear
@@ -81,10 +94,14 @@ MODES: dict[str, Fields] = {
     "exact": {"stages": 1, "chunks": 1},
     # Exact too, from the same weights, but dropout falls on other vertices: how far chance alone goes.
     "exact-again": {**PIPELINE, "history": {"warmupEpochs": 10_000}},
+    "graph": {"stages": 1, "ways": 2},
     "pipeline": PIPELINE,
     "hybrid": HYBRID,
     "chunks-8": {"stages": 2, "chunks": 8},
     "chunks-32": {"stages": 2, "chunks": 32},
+    "stages-4": {"stages": 4, "chunks": 16},
+    "stages-4-chunks-8": {"stages": 4, "chunks": 8},
+    "stages-4-chunks-32": {"stages": 4, "chunks": 32},
     # one technique off, or another in its place
     "drop": {**PIPELINE, "history": {"gradients": "drop"}},
     "last": {**PIPELINE, "history": {"gradients": "last"}},
@@ -137,6 +154,21 @@ SEEDS: dict[str, dict[str, int]] = {
 MOST_SEEDS = max(number for modes in SEEDS.values() for number in modes.values())
 MUST_GRAPHS = ("cora", "generated", "squirrel")
 MUST_MODELS = ("gcn-4", "gcn-8", "sage-4", "resgcn-8", "gcnii-16", "gcnii-32", "resgcn-32")
+WHOLE_SEEDS = 5
+WHOLE_MODELS = tuple(
+    f"{kind}-{layers}" for kind in ("gcn", "sage", "gcnii", "resgcn") for layers in (4, 8, 16, 32)
+)
+WHOLE_MODES = (
+    "exact",
+    "graph",
+    "chunks-8",
+    "pipeline",
+    "chunks-32",
+    "stages-4-chunks-8",
+    "stages-4",
+    "stages-4-chunks-32",
+    "hybrid",
+)
 ABLATION_GRAPHS = ("generated",)
 ABLATION_MODELS = ("gcn-4", "gcnii-16", "resgcn-8")
 ABLATION_MODES = (
@@ -165,9 +197,14 @@ class Cell:
         return f"{self.graph}/{self.model}/{self.mode}/{self.seed}"
 
     @property
+    def like(self) -> str:
+        """The graph whose settings it is trained with."""
+        return LIKE.get(self.graph, self.graph)
+
+    @property
     def evaluate_every(self) -> int:
         """On Cora each epoch: there 95% is reached within some ten; 64 layers as examples/cora.yaml has it."""
-        return 1 if self.graph == "cora" and self.model != "gcnii-64" else EVALUATE_EVERY
+        return 1 if self.like == "cora" and self.model != "gcnii-64" else EVALUATE_EVERY
 
     @staticmethod
     def of(name: str) -> Cell:
@@ -183,23 +220,24 @@ class Cell:
     def manifest(self, data: Path) -> Fields:
         """`data` is the folder of the public graphs."""
         graph, model = dict(GRAPHS[self.graph]), MODELS[self.model]
-        if "path" in graph:
-            graph["path"] = str(data / graph["path"])
+        for place in ("path", "root"):
+            if place in graph:
+                graph[place] = str(data / graph[place])
         if self.model == "gcnii-64":
             graph["normalizeFeatures"] = True
         if self.graph in SPLITS:
             graph["split"] = self.seed % SPLITS[self.graph]
-        place = ("cora" if self.graph == "citeseer" else self.graph, model["kind"])
+        kind = (self.like, model["kind"])
         usual = DEEP_WIDTH if model["layers"] >= DEEP_LAYERS else WIDTH.get(self.graph, USUAL_WIDTH)
-        width = OWN_WIDTH.get(place, usual)
-        epochs, patience = LONGER.get((self.graph, self.model), (EPOCHS, PATIENCE))
+        width = OWN_WIDTH.get(kind, usual)
+        epochs, patience = LONGER.get((self.like, self.model), (EPOCHS, PATIENCE))
         training = {
             "epochs": epochs,
             "evaluateEvery": self.evaluate_every,
             "earlyStopping": {"patience": patience},
             "seed": self.seed,
             "device": "cpu",
-            **(TRAINING.get((self.graph, self.model)) or TRAINING[place]),
+            **(TRAINING.get((self.like, self.model)) or TRAINING[kind]),
             **TRAINING_OF_MODE.get(self.mode, {}),
         }
         made = {
@@ -208,7 +246,7 @@ class Cell:
             "metadata": {"name": self.name.replace("/", "-").replace(".", "")},
             "spec": {
                 "graph": graph,
-                "model": {"hidden": width, "dropout": DROPOUT.get(place, USUAL_DROPOUT), **model},
+                "model": {"hidden": width, "dropout": DROPOUT.get(kind, USUAL_DROPOUT), **model},
                 "training": training,
                 "parallelism": MODES[self.mode],
             },
@@ -246,10 +284,10 @@ def ablation(seeds: int) -> Iterator[Cell]:
                     yield Cell(graph, model, mode, seed)
 
 
-def everything(seeds: int) -> Iterator[Cell]:
-    """The whole grid; days of CPU time."""
-    for graph in GRAPHS:
-        for model in MODELS:
-            for mode in MODES:
-                for seed in range(seeds):
+def whole(seeds: int) -> Iterator[Cell]:
+    """Every graph and depth, each way to train; a seed of all of it before the next."""
+    for seed in range(min(seeds, WHOLE_SEEDS)):
+        for graph in GRAPHS:
+            for model in WHOLE_MODELS:
+                for mode in WHOLE_MODES:
                     yield Cell(graph, model, mode, seed)

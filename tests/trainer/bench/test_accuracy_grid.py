@@ -13,7 +13,7 @@ from gnnpipe_api.load import parse_job
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import accuracy
 from accuracy import Kept
-from accuracy_grid import SEEDS, Cell, ablation, bars, everything, must_run
+from accuracy_grid import GRAPHS, MODES, SEEDS, Cell, ablation, bars, must_run, whole
 from accuracy_page import BEGIN, END, write_page
 
 CELL = Cell("cora", "gcn-4", "pipeline", 0)
@@ -25,9 +25,7 @@ def line(mode: str, seed: int, test: float, validation: list[float]) -> dict[str
 
 
 def test_every_cell_is_a_job_and_has_a_name_that_leads_back_to_it() -> None:
-    cells = list(everything(1))
-    assert {cell.name for cell in [*bars(1), *must_run(1), *ablation(1)]} <= {cell.name for cell in cells}
-    for cell in cells:
+    for cell in {*whole(1), *bars(1), *must_run(1), *ablation(1)}:
         assert Cell.of(cell.name) == cell
         assert parse_job(cell.manifest(Path("data"))).spec.training.seed == 0
 
@@ -54,6 +52,24 @@ def test_what_must_run_has_every_cell_once() -> None:
     of_cora, of_generated, of_squirrel = 60 + 60 + 5, 20 + 20 + 5, 10 + 10 + 5  # seeds of the three modes
     wanted = 7 * (of_cora + of_generated + of_squirrel)  # models
     assert len(names) == len(set(names)) == wanted
+
+
+def test_the_whole_grid_has_each_depth_of_each_model_on_each_graph_and_each_way_to_train() -> None:
+    cells = list(whole(5))
+    assert (
+        {cell.graph for cell in cells}
+        == set(GRAPHS)
+        == {"cora", "citeseer", "pubmed", "squirrel", "generated"}
+    )
+    wanted = {f"{kind}-{layers}" for kind in ("gcn", "sage", "gcnii", "resgcn") for layers in (4, 8, 16, 32)}
+    assert {cell.model for cell in cells} == wanted
+    shapes = {
+        (made["stages"], made.get("ways", 1), made.get("chunks"))
+        for made in (MODES[cell.mode] for cell in cells)
+    }
+    pipelines = {(stages, 1, chunks) for stages in (2, 4) for chunks in (8, 16, 32)}
+    assert shapes == {(1, 1, 1), (1, 2, None), (2, 2, 16)} | pipelines
+    assert len(cells) == len({cell.name for cell in cells}) == 5 * 16 * 9 * 5
 
 
 def test_fewer_seeds_can_be_asked_for() -> None:
