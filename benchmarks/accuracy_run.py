@@ -17,8 +17,8 @@ from at_once import AtOnce, SumAtOnce
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.cli import main
-from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
-from gnnpipe_trainer.weights import Average, evaluated_in, stage_state
+from gnnpipe_trainer.train import best_of, evaluations, is_evaluated, make_optimizer
+from gnnpipe_trainer.weights import averages_of, stage_state
 
 Result = dict[str, Any]
 
@@ -46,20 +46,19 @@ def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = S
     start = time.process_time()
     run = AtOnce.of(job, folder, sums)
     optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
-    average = Average.of(run.job.spec.training, stage_state(run.engine, 0))
+    averages = averages_of(run.job.spec.training, stage_state(run.engine, 0))
     best, validation, losses = (-1, -1.0, 0.0), [], []
     stopping = training.early_stopping
     for epoch in range(training.epochs):
         loss = run.train_epoch(epoch)
         optimizer.step()
         optimizer.zero_grad()
-        if average is not None:
+        for average in averages:
             average.follow(epoch)
         if not math.isfinite(loss):
             break
         if is_evaluated(epoch, training):
-            with evaluated_in(average):
-                accuracy = evaluate(run.engine, run.engine.groups.control)
+            accuracy = best_of(evaluations(run.engine, run.engine.groups.control, averages))
             validation.append(round(accuracy.val, 4))
             losses.append(round(loss, 4))
             if accuracy.val > best[1]:

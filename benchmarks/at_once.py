@@ -4,7 +4,8 @@ What slots compute in turn is, over a whole epoch, one sum per block: fresh edge
 edges times history; and backward the same, without the stale edges or with the last epoch's gradient there. On small
 graphs, where a slot is a few hundred vertices, that is several times cheaper than the slots themselves, so that
 accuracies can be measured with many seeds. tests/trainer/bench/test_at_once.py holds it to the engine's gradients.
-Only dropout draws other random numbers.
+Only dropout draws other random numbers. Convolutions that are no weighted sums cannot be taken so: there the engine
+goes through its slots in turn, in this one process.
 """
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ class AtOnce:
     plan: Plan  # as in the manifest, stages and ways and all
     engine: Engine  # of one rank, which holds the model and does the exact passes
     slots: int
+    in_turn: bool  # blocks are convolutions of others, so slots are taken one by one
 
     @staticmethod
     def of(job: GNNPipeJob, folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> AtOnce:
@@ -160,24 +162,29 @@ class AtOnce:
             update={"spec": job.spec.model_copy(update={"parallelism": _one_rank(job, plan)})}
         )
         shard = Shard(whole, 0, dtype, device)
-        engine = Engine(one, make_plan(one), whole, model, topology, groups, device, shard)
-        trained = AtOnce(job, plan, engine, slots)
-        if slots > 1:
+        in_turn = any(isinstance(block, ConvBlock) for block in model.block_list())
+        if in_turn and plan.ways > 1 and slots > 1:
+            raise ValueError(
+                f"{job.spec.model.kind} is no weighted sum: with several ways it needs real ranks"
+            )
+        engine = Engine(
+            one, make_plan(one), whole, model, topology, groups, device, shard, slots if in_turn else None
+        )
+        trained = AtOnce(job, plan, engine, slots, in_turn)
+        if not in_turn and slots > 1:
             trained._put_sums(sums)
+        if slots > 1 and job.spec.parallelism.history.warmup == "exact":
+            engine.exact_pass(fill_history=True)
         return trained
 
     def _put_sums(self, sums: type[SumAtOnce]) -> None:
         stage, parallelism = self.engine.stage, self.job.spec.parallelism
         for index, gather in enumerate(stage.gathers):
-            if isinstance(gather.block, ConvBlock):
-                raise ValueError(f"spec.model.kind: {self.job.spec.model.kind} is no weighted sum")
             if gather.history is None:
                 continue
             rows, width, dtype = gather.shard.inward.rows, gather.block.message_width, self.engine.dtype
             (history,) = side_by_side(rows, [width], parallelism.history, dtype, self.engine.device)
             stage.gathers[index] = sums(gather.block, gather.shard, history, self.engine.ways, 1.0)
-        if parallelism.history.warmup == "exact":
-            self.engine.exact_pass(fill_history=True)
 
     def edges(self, epoch: int) -> EpochEdges:
         """Chunks of different ways that share a slot share a position; while training warms up, all chunks do."""
@@ -193,7 +200,7 @@ class AtOnce:
 
     def train_epoch(self, epoch: int) -> float:
         """The loss; gradients are left on the parameters."""
-        if self.slots == 1:
+        if self.slots == 1 or self.in_turn:
             return self.engine.train_epoch(epoch).loss
         return self._run(epoch, self.edges(epoch))
 

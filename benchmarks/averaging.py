@@ -1,7 +1,7 @@
 """`python benchmarks/averaging.py --data DIR --model gcn-8`: what does it bring to average the weights?
 
-Each run trains once and evaluates its last weights and their moving averages side by side, each of them to a plateau
-of its own, so that all differences are of the same training. Seeds are those from 10 on, which no table has. Kept in
+Each run trains once and evaluates its last weights and their averages side by side, each of them to a plateau of its
+own, so that all differences are of the same training. Seeds are those from 10 to 199, which no table has. Kept in
 results/averaging.jsonl; the tables are in docs/staleness.md.
 """
 
@@ -19,8 +19,10 @@ from rich.console import Console
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.bench.show import markdown_table
-from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
-from gnnpipe_trainer.weights import Average, stage_state
+from gnnpipe_trainer.report import Accuracy
+from gnnpipe_trainer.staleness.carry import TAILS
+from gnnpipe_trainer.train import best_of, evaluate, is_evaluated, make_optimizer
+from gnnpipe_trainer.weights import Average, Share, ema, stage_state, tail
 
 sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_grid import Cell
@@ -31,7 +33,15 @@ from paired import ratio, standard_error
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "averaging.jsonl"
 NEAR = 0.95  # of the best validation of exact training's last weights is what is to be reached
-DECAYS = (0.0, 0.8, 0.9, 0.97)  # 0: the last weights, bit for bit
+LAST = "last weights"
+SHARES: dict[str, Share] = {
+    LAST: ema(0.0),  # bit for bit
+    **{f"ema {decay:g}": ema(decay) for decay in (0.8, 0.9, 0.97)},
+    **{f"tail 1/{parts}": tail(parts) for parts in (4, 8, 16, 32)},
+}
+BETTER = "tail"  # each time the better one of these two by validation, as mode tail has it
+TWO_TAILS = tuple(f"tail 1/{parts}" for parts in TAILS.values())
+RULES = (*SHARES, BETTER)
 
 Line = dict[str, Any]
 
@@ -47,8 +57,6 @@ class Course:
     ended: bool = False
 
     def offer(self, epoch: int, validation: float, test: float) -> None:
-        if self.ended:
-            return
         self.validation.append(round(validation, 4))
         if validation > self.best[1]:
             self.best = (epoch, validation, test)
@@ -65,16 +73,17 @@ class Course:
         }
 
 
-def train(manifest: Line) -> Iterator[tuple[float, Line]]:
-    """Per decay, what averaging with it came to."""
+def train(manifest: Line) -> Iterator[tuple[str, Line]]:
+    """Per rule, what averaging by it came to."""
     job = parse_job(manifest)
     training = job.spec.training
     assert training.early_stopping is not None
     run = AtOnce.of(job, ROOT)
     optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
-    averages = {decay: Average(stage_state(run.engine, 0), decay) for decay in DECAYS}
+    state = stage_state(run.engine, 0)
+    averages = {rule: Average(rule, state, share) for rule, share in SHARES.items()}
     patience, every = training.early_stopping.patience, training.evaluate_every
-    courses = {decay: Course(patience, every) for decay in DECAYS}
+    courses = {rule: Course(patience, every) for rule in RULES}
     for epoch in range(training.epochs):
         run.train_epoch(epoch)
         optimizer.step()
@@ -82,66 +91,70 @@ def train(manifest: Line) -> Iterator[tuple[float, Line]]:
         for average in averages.values():
             average.follow(epoch)
         if is_evaluated(epoch, training):
-            going_on = [decay for decay, course in courses.items() if not course.ended]
-            for decay in going_on:
-                with averages[decay].in_place():
-                    accuracy = evaluate(run.engine, run.engine.groups.control)
-                courses[decay].offer(epoch, accuracy.val, accuracy.test)
+            going_on = {rule for rule, course in courses.items() if not course.ended}
             if not going_on:
                 break
-    for decay, course in courses.items():
-        yield decay, course.line()
+            found: dict[str, Accuracy] = {}
+            for rule in going_on.union(TWO_TAILS if BETTER in going_on else ()) - {BETTER}:
+                with averages[rule].in_place():
+                    found[rule] = evaluate(run.engine, run.engine.groups.control)
+            if BETTER in going_on:
+                found[BETTER] = best_of(found[rule] for rule in TWO_TAILS)
+            for rule in going_on:
+                courses[rule].offer(epoch, found[rule].val, found[rule].test)
+    for rule, course in courses.items():
+        yield rule, course.line()
 
 
 class Kept:
-    """Finished runs by cell and decay."""
+    """Finished runs by cell and rule."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         rows = path.read_text().splitlines() if path.exists() else []
-        self.lines = {(line["cell"], line["decay"]): line for line in map(json.loads, rows)}
+        self.lines = {(line["cell"], line["rule"]): line for line in map(json.loads, rows)}
 
     def measure(self, cell: Cell, data: Path, changes: Line) -> None:
         """`changes` are fields of spec.training that are not as in the grid."""
-        if (cell.name, DECAYS[-1]) in self.lines:
+        if all((cell.name, rule) in self.lines for rule in RULES):
             return
         manifest = cell.manifest(data)
         manifest["spec"]["training"].update(changes)
         with alone():
             found = list(train(manifest))
         with self.path.open("a") as file:
-            for decay, line in found:
-                told = self.lines[cell.name, decay] = {"cell": cell.name, "decay": decay, **line}
+            for rule, line in found:
+                told = self.lines[cell.name, rule] = {"cell": cell.name, "rule": rule, **line}
                 file.write(json.dumps(told) + "\n")
 
-    def epochs_until(self, cell: Cell, decay: float, target: float) -> int | None:
-        line = self.lines[cell.name, decay]
+    def epochs_until(self, cell: Cell, rule: str, target: float) -> int | None:
+        line = self.lines[cell.name, rule]
         there = (i for i, value in enumerate(line["validation"]) if value >= target)
         index = next(there, None)
         return None if index is None else line["every"] * (index + 1)
 
 
 def table(kept: Kept, graph: str, model: str, modes: Sequence[str]) -> Iterator[list[str]]:
-    """Per mode and decay, seed by seed against exact training as it is, and in brackets against the averaged one."""
+    """Per mode and rule, seed by seed against exact training as it is, and in brackets against the averaged one."""
     for mode in ("exact", *modes):
-        for decay in DECAYS:
+        for rule in RULES:
             seeds = sorted(
                 int(name.split("/")[3])
-                for name, kept_decay in kept.lines
-                if name.startswith(f"{graph}/{model}/{mode}/") and kept_decay == decay
+                for name, kept_rule in kept.lines
+                if name.startswith(f"{graph}/{model}/{mode}/") and kept_rule == rule
             )
             cells = [
                 (Cell(graph, model, mode, seed), Cell(graph, model, "exact", seed))
                 for seed in seeds
-                if (f"{graph}/{model}/exact/{seed}", decay) in kept.lines
+                if (f"{graph}/{model}/exact/{seed}", rule) in kept.lines
             ]
             if cells:
-                yield _row(kept, cells, decay)
+                yield _row(kept, cells, rule)
 
 
-def _row(kept: Kept, cells: Sequence[tuple[Cell, Cell]], decay: float) -> list[str]:
+def _row(kept: Kept, cells: Sequence[tuple[Cell, Cell]], rule: str) -> list[str]:
     lines = [
-        (kept.lines[ours.name, decay], kept.lines[exact.name, 0.0], kept.lines[exact.name, decay])
+        (kept.lines[ours.name, rule], kept.lines[exact.name, LAST], kept.lines[exact.name, rule])
         for ours, exact in cells
     ]
     differences = [
@@ -151,15 +164,14 @@ def _row(kept: Kept, cells: Sequence[tuple[Cell, Cell]], decay: float) -> list[s
     pairs, never = [], 0
     for (ours, exact), (_, plain, _) in zip(cells, lines, strict=True):
         target = NEAR * plain["val"]
-        epochs, base = kept.epochs_until(ours, decay, target), kept.epochs_until(exact, 0.0, target)
+        epochs, base = kept.epochs_until(ours, rule, target), kept.epochs_until(exact, LAST, target)
         assert base is not None
         if epochs is None:
             never += 1
         else:
             pairs.append((epochs, base))
     times = "{:.2f} ± {:.2f}".format(*ratio(pairs)) if pairs else ""
-    name = "last weights" if decay == 0 else f"decay {decay:g}"
-    return [cells[0][0].mode, name, str(len(cells)), *differences, times, str(never)]
+    return [cells[0][0].mode, rule, str(len(cells)), *differences, times, str(never)]
 
 
 def _points(shares: Sequence[float]) -> str:

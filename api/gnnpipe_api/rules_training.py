@@ -68,10 +68,10 @@ def only_sgd_has_momentum(spec: JobSpec) -> Iterator[Problem]:
 @rule("spec.training.averaging")
 def only_an_average_has_a_decay(spec: JobSpec) -> Iterator[Problem]:
     averaging = spec.training.averaging
-    if averaging.mode == "none" and averaging.decay != Averaging.model_fields["decay"].default:
+    if averaging.mode != "ema" and averaging.decay != Averaging.model_fields["decay"].default:
         yield Problem(
             "spec.training.averaging.decay",
-            "only modes auto and ema take this, but spec.training.averaging.mode is none.",
+            f"only mode ema takes this, but spec.training.averaging.mode is {averaging.mode}.",
         )
 
 

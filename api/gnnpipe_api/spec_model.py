@@ -87,16 +87,17 @@ class Divergence(Part):
 
 
 class Averaging(Part):
-    """Which weights are evaluated and kept: those of the last step, or their average over the epochs.
-    Training itself never reads the average."""
+    """Which weights are evaluated, compared for the best epoch and written to model.pt: those of the last
+    step, or an average over the epochs. Training itself never reads an average."""
 
-    mode: Literal["auto", "none", "ema"] = "auto"
-    """none: the weights of the last step. ema: a moving average of the weights over the epochs; it is
-    evaluated, compared for the best epoch and written to model.pt. auto: ema for gcn and other weighted sums
-    without a bypass if at least 30% of the edges read history, else none."""
+    mode: Literal["auto", "none", "ema", "tail"] = "auto"
+    """none: the weights of the last step. ema: a moving average of the weights over the epochs. tail: two of
+    them, over about the last sixteenth and the last quarter of the epochs so far; each evaluation counts the
+    one that validates better, and takes twice as long. auto: tail if at least 30% of the edges read history,
+    else none."""
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Modes ema and auto: weight of the old average, average = decay * average + (1 - decay) * weights, once
-    an epoch; at first the plain mean of the epochs so far, until that is as slow."""
+    """Mode ema: weight of the old average, average = decay * average + (1 - decay) * weights, once an epoch;
+    at first the plain mean of the epochs so far, until that is as slow."""
 
 
 class TrainingSpec(Part):
@@ -126,7 +127,7 @@ class TrainingSpec(Part):
     """Stop before the last epoch when validation accuracy no longer rises. Left out, all epochs are
     run."""
     averaging: Averaging = Field(default_factory=Averaging)
-    """Which weights are evaluated and kept: the last, or their average over the epochs."""
+    """Which weights are evaluated and kept: the last, or an average over the epochs."""
     divergence: Divergence = Field(default_factory=Divergence)
     """What to do when training diverges."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -204,16 +204,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"spec.training.averaging": {"mode": "mean"}},
-        "spec.training.averaging.mode: must be one of auto, none, ema, got 'mean'.",
+        "spec.training.averaging.mode: must be one of auto, none, ema, tail, got 'mean'.",
     ),
     (
         {"spec.training.averaging.decay": 1},
         "spec.training.averaging.decay: must be less than 1, got 1.",
     ),
     (
-        {"spec.training.averaging": {"mode": "none", "decay": 0.7}},
-        "spec.training.averaging.decay: only modes auto and ema take this, "
-        "but spec.training.averaging.mode is none.",
+        {"spec.training.averaging": {"mode": "tail", "decay": 0.7}},
+        "spec.training.averaging.decay: only mode ema takes this, but spec.training.averaging.mode is tail.",
     ),
     # How layers and graph are cut.
     (

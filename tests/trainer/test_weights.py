@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from gnnpipe_trainer.weights import Average
+from gnnpipe_trainer.weights import Average, ema, tail
 
 DECAY = 0.5
 
@@ -19,7 +20,7 @@ def drawn(module: nn.Module) -> dict[str, Tensor]:
 
 def test_the_average_is_the_mean_of_the_first_epochs_and_then_forgets() -> None:
     model = nn.Linear(3, 2)
-    average = Average(model.state_dict(), DECAY)
+    average = Average("ema", model.state_dict(), ema(DECAY))
     seen = []
     for epoch in range(4):
         seen.append(drawn(model)["weight"])
@@ -29,9 +30,21 @@ def test_the_average_is_the_mean_of_the_first_epochs_and_then_forgets() -> None:
     torch.testing.assert_close(average.weights["weight"], wanted)
 
 
+def test_a_tail_grows_with_training_and_is_as_old_on_average_as_its_part_of_it() -> None:
+    model, parts, epochs = nn.Linear(1, 1), 4, 400
+    average = Average("long", model.state_dict(), tail(parts))
+    for epoch in range(epochs):
+        model.weight.data.fill_(epoch)
+        average.follow(epoch)
+        if epoch == 0:
+            assert float(average.weights["weight"]) == 0.0  # the first weights count whole
+    age = epochs - 1 - float(average.weights["weight"])
+    assert age == pytest.approx((epochs - 1) / (parts + 1), abs=1e-2)
+
+
 def test_whole_numbers_are_kept_as_they_are_last() -> None:
     model = nn.BatchNorm1d(2)
-    average = Average(model.state_dict(), DECAY)
+    average = Average("ema", model.state_dict(), ema(DECAY))
     for epoch in range(3):
         model(torch.randn(5, 2))
         average.follow(epoch)
@@ -41,7 +54,7 @@ def test_whole_numbers_are_kept_as_they_are_last() -> None:
 
 def test_a_forgotten_average_begins_anew_also_where_it_was_no_number() -> None:
     model = nn.Linear(3, 2)
-    average = Average(model.state_dict(), DECAY)
+    average = Average("ema", model.state_dict(), ema(DECAY))
     drawn(model)
     average.follow(0)
     average.weights["weight"].fill_(torch.nan)
@@ -53,7 +66,7 @@ def test_a_forgotten_average_begins_anew_also_where_it_was_no_number() -> None:
 
 def test_the_model_has_its_own_weights_again_afterwards_bit_for_bit() -> None:
     model = nn.Linear(3, 2)
-    average = Average(model.state_dict(), DECAY)
+    average = Average("ema", model.state_dict(), ema(DECAY))
     for epoch in range(3):
         own = drawn(model)
         average.follow(epoch)

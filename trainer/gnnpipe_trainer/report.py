@@ -209,14 +209,13 @@ class Reporter:
         warm = self._lines[WARMUP_EPOCHS:] or self._lines
         slots = slot_count(self.plan.stages, self.plan.ways, self.plan.chunks)
         idle = [statistics.mean(line["idle"]) for line in warm]
-        averaging = self.job.spec.training.averaging
         own_peak = peak_memory_bytes(torch.device("cpu"))  # where no epoch was left to train after a restart
         return {
             "job": self.job.metadata.name,
             "plan": self.plan.as_dict(),
             "historyGradients": self.job.spec.parallelism.history.gradients if slots > 1 else None,
             "historyCorrection": self.job.spec.parallelism.history.correction if slots > 1 else None,
-            "weightAveraging": averaging.decay if averaging.mode == "ema" else None,
+            "weightAveraging": self.job.spec.training.averaging.mode,
             "epochs": self._lines[-1]["epoch"] + 1,
             "loss": self._lines[-1]["loss"],
             "accuracy": asdict(best.accuracy) if best.accuracy else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -44,7 +45,7 @@ from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
 from gnnpipe_trainer.vote import StopVote
-from gnnpipe_trainer.weights import Average, Best, collect_model, evaluated_in, stage_state
+from gnnpipe_trainer.weights import Average, Best, averages_of, collect_model, stage_state, versions
 
 WRITING_PATIENCE = timedelta(hours=1)  # with a slow disk; ranks that are gone end it much sooner
 
@@ -102,14 +103,14 @@ class Rank:
         self.engine.traffic.recorder = recorder_here(topology.rank)
         self.optimizer = make_optimizer(training, self.engine.parameters, self.model.blocks)
         weights = stage_state(self.engine, topology.stage)
-        self.best, self.average = Best(weights), Average.of(decided.spec.training, weights)
+        self.best, self.averages = Best(weights), averages_of(decided.spec.training, weights)
         self.reporter = Reporter(decided, self.plan, topology, self.groups.control, out)
         self.meter = Meter.here(topology, training.epochs, self.plan.first_layer(topology.stage))
         self.probe = StalenessProbe(self.engine)
         self.identity = Identity(
             job, self.plan, fingerprint(job.spec.graph, manifest_folder), graph.content_hash
         )
-        self.state = TrainingState(self.engine, self.optimizer, self.best, self.average)
+        self.state = TrainingState(self.engine, self.optimizer, self.best, self.averages)
         self.saver = Saver(out / "checkpoints", job.spec.checkpoint, topology, job_store())
         self.keeps_checkpoints = all_see(self.saver.checkpoints, self.groups.control)
         self.watch = DivergenceWatch(job, self.groups.control, exact=self.engine.slots == 1)
@@ -147,8 +148,8 @@ class Rank:
         staleness = self.probe.take(epoch)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.average is not None:
-            self.average.follow(epoch)
+        for average in self.averages:
+            average.follow(epoch)
         report = RankReport.of(self.engine, times, time.perf_counter() - start, staleness)
         self.reporter.epoch(epoch, report)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
@@ -197,17 +198,19 @@ class Rank:
             tensor.copy_(first[name])
         self.optimizer.state.clear()
         self.best.forget()
-        if self.average is not None:
-            self.average.forget()
+        for average in self.averages:
+            average.forget()
         for history in self.histories:
             history.resume_at(0)
             history.live.zero_()
         self.engine.stage.forget_gradients()
 
     def evaluate(self, epoch: int) -> None:
-        with evaluated_in(self.average):  # which is then also what is kept as best
-            accuracy = evaluate(self.engine, self.groups.control)
-            self.best.offer(epoch, accuracy)
+        found = []
+        for accuracy in evaluations(self.engine, self.groups.control, self.averages):
+            self.best.offer(epoch, accuracy)  # while the model has these weights
+            found.append(accuracy)
+        accuracy = best_of(found)
         self.reporter.evaluated(epoch, accuracy)
         self.meter.evaluated(accuracy, self.reporter.last_line)
 
@@ -263,6 +266,20 @@ def evaluate(engine: Engine, control: dist.ProcessGroup) -> Accuracy:
     dist.all_reduce(counts, group=control)
     train_score, val_score, test_score = (score(row) for row in counts)
     return Accuracy(train_score, val_score, test_score)
+
+
+def evaluations(
+    engine: Engine, control: dist.ProcessGroup, averages: Sequence[Average]
+) -> Iterator[Accuracy]:
+    """Of every version of the weights that may be kept; the model has it while its accuracy is looked at."""
+    for version in versions(averages):
+        with version:
+            yield evaluate(engine, control)
+
+
+def best_of(found: Iterable[Accuracy]) -> Accuracy:
+    """By validation; the first of equals, as Best keeps it."""
+    return max(found, key=lambda accuracy: accuracy.val)
 
 
 def is_evaluated(epoch: int, training: TrainingSpec) -> bool:

@@ -1,8 +1,8 @@
-"""The best weights so far, their average over the epochs, and the whole model brought together from its stages."""
+"""The best weights so far, their averages over the epochs, and the whole model brought together from its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -13,6 +13,9 @@ from gnnpipe_api.job import TrainingSpec
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.report import Accuracy
+from gnnpipe_trainer.staleness.carry import TAILS
+
+Share = Callable[[int], float]  # what the weights after an epoch count for in their average
 
 
 class Best:
@@ -42,19 +45,12 @@ class Best:
 class Average:
     """A moving average of a stage's weights over the epochs, which training itself does not read.
 
-    After epoch t it is d_t x old + (1 - d_t) x new with d_t = min(decay, t / (t + 1)): the plain mean of the epochs so
-    far, until that is as slow as the decay.
+    After epoch t it is (1 - s_t) x old + s_t x new; s_0 is 1.
     """
 
-    def __init__(self, state: dict[str, Tensor], decay: float) -> None:
-        self._state, self.decay = state, decay
+    def __init__(self, name: str, state: dict[str, Tensor], share: Share) -> None:
+        self.name, self._state, self._share = name, state, share
         self.weights = {name: tensor.clone() for name, tensor in state.items()}
-
-    @staticmethod
-    def of(training: TrainingSpec, state: dict[str, Tensor]) -> Average | None:
-        """As a manifest without auto asks for it."""
-        averaging = training.averaging
-        return Average(state, averaging.decay) if averaging.mode == "ema" else None
 
     def forget(self) -> None:
         """As if no epoch had been taken in: after one that made no numbers of the weights, none would come back."""
@@ -63,7 +59,7 @@ class Average:
     @torch.no_grad()
     def follow(self, epoch: int) -> None:
         """Take in the weights after `epoch`. What is counted in whole numbers has no mean: the last is kept."""
-        share = 1.0 - min(self.decay, epoch / (epoch + 1))
+        share = self._share(epoch)
         for name, kept in self.weights.items():
             if kept.is_floating_point():
                 kept.lerp_(self._state[name], share)
@@ -87,9 +83,27 @@ def _put(state: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
         state[name].copy_(tensor)
 
 
-def evaluated_in(average: Average | None) -> AbstractContextManager[None]:
-    """What is evaluated: the average if there is one, else the weights as they are."""
-    return nullcontext() if average is None else average.in_place()
+def ema(decay: float) -> Share:
+    """The plain mean of the epochs so far, until that is as slow as the decay."""
+    return lambda epoch: 1.0 - min(decay, epoch / (epoch + 1))
+
+
+def tail(parts: int) -> Share:
+    """Reaches back over about the last of so many parts of the epochs so far: early it is young, late it is smooth."""
+    return lambda epoch: parts / (epoch + parts)
+
+
+def averages_of(training: TrainingSpec, state: dict[str, Tensor]) -> list[Average]:
+    """As a manifest without auto asks for them."""
+    averaging = training.averaging
+    if averaging.mode == "tail":
+        return [Average(name, state, tail(parts)) for name, parts in TAILS.items()]
+    return [Average("ema", state, ema(averaging.decay))] if averaging.mode == "ema" else []
+
+
+def versions(averages: Sequence[Average]) -> list[AbstractContextManager[None]]:
+    """What is to be evaluated: the model with each of the averages for its weights, or as it is if there are none."""
+    return [average.in_place() for average in averages] or [nullcontext()]
 
 
 def stage_state(engine: Engine, stage: int) -> dict[str, Tensor]:

@@ -61,6 +61,8 @@ def manifest(kind: str, ways: int, history: dict[str, Any], **parallelism: Any) 
         ("gcn", 2, {"mode": "ema", "gradients": "average", "decay": 0.6}, {}),
         ("gcnii", 1, {"mode": "ema", "gradients": "last", "warmupEpochs": 2}, {}),
         ("gcn", 2, {"mode": "ema", "warmupEpochs": 1}, {"freshGradientFactor": 2.0}),
+        ("gat", 1, {"mode": "ema"}, {}),
+        ("gat", 1, {"mode": "previous", "gradients": "last"}, {}),
     ],
 )
 def test_gradients_are_those_of_the_stages(
@@ -109,7 +111,7 @@ def test_a_cell_is_evaluated_as_gnnpipe_run_evaluates(
     assert {field: ours[field] for field in theirs} == theirs
     if averaging:
         return
-    assert ours["settled"]["averaging"] == "ema"
+    assert ours["settled"]["averaging"] == "tail"
     job["spec"]["training"]["averaging"] = {"mode": "none"}
     with alone():
         assert train_cell(job, tmp_path)["validation"] != ours["validation"]

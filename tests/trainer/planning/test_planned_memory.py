@@ -189,12 +189,12 @@ def test_averaged_weights_are_counted_where_they_will_be_averaged(job: Jobs) -> 
     assert weights("auto", chunks=2) == weights(
         "none", chunks=2
     )  # in two halves a quarter of the edges is stale
-    assert weights("auto", chunks=16) == weights("ema", chunks=16)
+    assert weights("auto", chunks=16) == weights("tail", chunks=16)
     planned = job("gcn", 4, stages=2, chunks=4)
     shape = make_planner(planned, Path()).shape
-    more = [b - a for a, b in zip(weights("none"), weights("ema"), strict=True)]
-    copies = 2  # the average, and the last weights while it is evaluated
-    assert more == [4 * copies * shape.parameters(2 * stage, 2) for stage in (0, 1)]
+    for mode, copies in (("ema", 2), ("tail", 3)):  # averages, and the last weights while one is evaluated
+        more = [b - a for a, b in zip(weights("none"), weights(mode), strict=True)]
+        assert more == [4 * copies * shape.parameters(2 * stage, 2) for stage in (0, 1)]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gcnii", "resgcn", "gat"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gnnpipe_trainer.cli import main
 Weights = dict[str, Tensor]
 
 EPOCHS, DECAY = 10, 0.6
-EMA, NONE = {"mode": "ema", "decay": DECAY}, {"mode": "none"}
+EMA, TAIL, NONE = {"mode": "ema", "decay": DECAY}, {"mode": "tail"}, {"mode": "none"}
 
 
 def averaging(how: dict[str, Any], stages: int = 2, ways: int = 1, epochs: int = EPOCHS) -> dict[str, Any]:
@@ -37,11 +38,18 @@ def saved(out: Path, epoch: int, kind: str) -> Weights:
     return {name.removeprefix(f"{kind}."): tensor for name, tensor in tensors.items()}
 
 
-def averaged(courses: list[Weights], first: int = 0, start: Weights | None = None) -> Weights:
-    """The formula in plain numbers: after epoch t the old average has a weight of min(decay, t / (t + 1))."""
+def ema(t: int) -> float:
+    """What the old average weighs after epoch t."""
+    return min(DECAY, t / (t + 1))
+
+
+def averaged(
+    courses: list[Weights], first: int = 0, start: Weights | None = None, rule: Callable[[int], float] = ema
+) -> Weights:
+    """The formula in plain numbers."""
     average = {} if start is None else {name: tensor.double() for name, tensor in start.items()}
     for t, weights in enumerate(courses, first):
-        old = min(DECAY, t / (t + 1))
+        old = rule(t)
         for name, tensor in weights.items():
             before = average.get(name, torch.zeros_like(tensor).double())
             average[name] = old * before + (1 - old) * tensor.double()
@@ -72,8 +80,8 @@ def test_model_pt_is_the_average_and_training_is_the_same_without_it(
     best = result["bestEpoch"]
     assert best > 0  # or the average would be those weights alone
     assert_same(torch.load(out / "model.pt", weights_only=True), averaged(course[: best + 1]))
-    assert_same(saved(out, EPOCHS - 1, "average"), averaged(course))
-    assert (result["weightAveraging"], result_of(last)["weightAveraging"]) == (DECAY, None)
+    assert_same(saved(out, EPOCHS - 1, "average.ema"), averaged(course))
+    assert (result["weightAveraging"], result_of(last)["weightAveraging"]) == ("ema", "none")
 
     ours, theirs = lines_of(out), lines_of(last)
     evaluated = [[line.pop("accuracy") for line in lines] for lines in (ours, theirs)]
@@ -84,18 +92,48 @@ def test_model_pt_is_the_average_and_training_is_the_same_without_it(
     assert json.loads(capsys.readouterr().out)["accuracy"] == result["accuracy"]
 
 
+@pytest.mark.parametrize(("stages", "ways"), [(2, 1), (2, 2)])
+def test_of_two_tails_the_one_that_validates_better_is_kept(
+    start_ranks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], stages: int, ways: int
+) -> None:
+    out = tmp_path / "tail"
+    attempt = start_ranks(averaging(TAIL, stages, ways, epochs=EPOCHS), "tail")
+    assert attempt.wait() == [0] * (stages * ways)
+    course, result = [saved(out, epoch, "model") for epoch in range(EPOCHS)], result_of(out)
+    tails = {"short": 16, "long": 4}
+    for name, parts in tails.items():
+        wanted = averaged(course, rule=lambda t, parts=parts: t / (t + parts))
+        assert_same(saved(out, EPOCHS - 1, f"average.{name}"), wanted)
+
+    written, found = str(attempt.scratch / "manifest.json"), {}
+    for name in tails:
+        torch.save(saved(out, result["bestEpoch"], f"average.{name}"), tmp_path / f"{name}.pt")
+        assert main(["evaluate", written, "--model", str(tmp_path / f"{name}.pt")]) == 0
+        found[name] = json.loads(capsys.readouterr().out)["accuracy"]
+    better = max(tails, key=lambda name: found[name]["val"])
+    assert (result["accuracy"], result["weightAveraging"]) == (found[better], "tail")
+    kept = torch.load(out / "model.pt", weights_only=True)
+    assert all(
+        torch.equal(kept[name], tensor) for name, tensor in torch.load(tmp_path / f"{better}.pt").items()
+    )
+    assert lines_of(out)[result["bestEpoch"]]["accuracy"] == found[better]
+
+
+@pytest.mark.parametrize("how", [EMA, TAIL], ids=["ema", "tail"])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_job_taken_up_again_ends_with_the_same_average_bit_for_bit(
-    start_ranks: Any, tmp_path: Path, stages: int
+    start_ranks: Any, tmp_path: Path, stages: int, how: dict[str, Any]
 ) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
-    assert start_ranks(averaging(EMA, stages), "whole").wait() == [0] * stages
+    assert start_ranks(averaging(how, stages), "whole").wait() == [0] * stages
     for epochs in (3, 4, EPOCHS):
-        assert start_ranks(averaging(EMA, stages, epochs=epochs)).wait() == [0] * stages
+        assert start_ranks(averaging(how, stages, epochs=epochs)).wait() == [0] * stages
     assert (out / "model.pt").read_bytes() == (whole / "model.pt").read_bytes()
     assert lines_of(out) == lines_of(whole)
-    for name, tensor in saved(whole, EPOCHS - 1, "average").items():
-        assert torch.equal(saved(out, EPOCHS - 1, "average")[name], tensor)
+    again, wanted = (saved(folder, EPOCHS - 1, "average") for folder in (out, whole))
+    assert again.keys() == wanted.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in wanted.items())
+    assert {name.split(".")[0] for name in wanted} == ({"ema"} if how is EMA else {"short", "long"})
 
 
 def test_the_average_survives_other_stages(start_ranks: Any, tmp_path: Path) -> None:
@@ -104,7 +142,7 @@ def test_the_average_survives_other_stages(start_ranks: Any, tmp_path: Path) -> 
         assert start_ranks(job).wait() == [0] * stages
     out = tmp_path / "out"
     course = [saved(out, epoch, "model") for epoch in range(EPOCHS)]
-    assert_same(saved(out, EPOCHS - 1, "average"), averaged(course))
+    assert_same(saved(out, EPOCHS - 1, "average.ema"), averaged(course))
 
 
 def test_a_checkpoint_without_an_average_serves_one_that_begins_with_its_weights(
@@ -112,10 +150,10 @@ def test_a_checkpoint_without_an_average_serves_one_that_begins_with_its_weights
 ) -> None:
     out, done = tmp_path / "out", 6
     assert start_ranks(averaging(NONE, epochs=done)).wait() == [0, 0]
-    assert saved(out, done - 1, "average") == {}
+    assert saved(out, done - 1, "average.ema") == {}
     assert start_ranks(averaging(EMA)).wait() == [0, 0]
     course = [saved(out, epoch, "model") for epoch in range(done - 1, EPOCHS)]
-    assert_same(saved(out, EPOCHS - 1, "average"), averaged(course[1:], done, start=course[0]))
+    assert_same(saved(out, EPOCHS - 1, "average.ema"), averaged(course[1:], done, start=course[0]))
 
 
 def test_a_job_that_averages_no_more_goes_on_as_one_that_never_did(start_ranks: Any, tmp_path: Path) -> None:
@@ -123,9 +161,9 @@ def test_a_job_that_averages_no_more_goes_on_as_one_that_never_did(start_ranks: 
     assert start_ranks(averaging(NONE), "never").wait() == [0, 0]
     assert start_ranks(averaging(EMA, epochs=6)).wait() == [0, 0]
     assert start_ranks(averaging(NONE)).wait() == [0, 0]
-    assert result_of(out)["weightAveraging"] is None
+    assert result_of(out)["weightAveraging"] == "none"
     assert lines_of(out)[6:] == lines_of(never)[6:]  # accuracies and all
-    assert saved(out, EPOCHS - 1, "average") == {}
+    assert saved(out, EPOCHS - 1, "average.ema") == {}
     assert len(found(out / "checkpoints")) == EPOCHS
 
 
@@ -151,8 +189,8 @@ def test_a_rollback_takes_the_average_back_too(
         shutil.copytree(out / "checkpoints" / name, calm / "checkpoints" / name)
     job["spec"]["training"]["learningRate"] = float(told.split("learning rate ")[1])
     assert start_ranks(job, "calm").wait() == [0]
-    wanted = saved(calm, 2 * EPOCHS - 1, "average")
+    wanted = saved(calm, 2 * EPOCHS - 1, "average.ema")
     assert all(torch.isfinite(tensor).all() for tensor in wanted.values())
-    for name, tensor in saved(out, 2 * EPOCHS - 1, "average").items():
+    for name, tensor in saved(out, 2 * EPOCHS - 1, "average.ema").items():
         assert torch.equal(tensor, wanted[name])
     assert (out / "model.pt").read_bytes() == (calm / "model.pt").read_bytes()

@@ -71,28 +71,25 @@ def test_auto_corrects_the_moving_average_of_blocks_that_say_so(
 
 
 @pytest.mark.parametrize(
-    ("asked", "model", "stale_edges", "chosen"),
+    ("asked", "stale_edges", "chosen"),
     [
-        ({}, SHALLOW, ABOVE, "ema"),
-        ({}, DEEP, ABOVE, "ema"),
-        ({}, DEEP, BELOW, "none"),
-        ({}, BYPASSED, ABOVE, "none"),
-        ({}, DEEP._replace(summed=False), ABOVE, "none"),  # gat was not tried
-        ({"mode": "none"}, DEEP, ABOVE, "none"),
-        ({"mode": "ema"}, BYPASSED._replace(summed=False), 0.0, "ema"),
+        ({}, ABOVE, "tail"),
+        ({}, BELOW, "none"),
+        ({"mode": "none"}, ABOVE, "none"),
+        ({"mode": "ema"}, ABOVE, "ema"),
+        ({"mode": "tail"}, 0.0, "tail"),
     ],
 )
 def test_auto_averages_weights_where_the_course_of_training_is_rough(
-    asked: dict[str, Any], model: Traits, stale_edges: float, chosen: str
+    asked: dict[str, Any], stale_edges: float, chosen: str
 ) -> None:
-    assert averaged(Averaging.model_validate(asked), model, stale_edges) == chosen
+    assert averaged(Averaging.model_validate(asked), stale_edges) == chosen
 
 
 def test_a_settled_job_is_one_that_a_person_could_have_written() -> None:
-    job = parse_job(manifest("gcn", 2, 1, 4, 0.3, averaging={"decay": 0.7}))
-    for mode, decay in (("ema", 0.7), ("none", 0.9)):
-        settled = parse_job(with_averaging(job, mode).manifest()).spec.training.averaging
-        assert (settled.mode, settled.decay) == (mode, decay)
+    job = parse_job(manifest("gcn", 2, 1, 4, 0.3))
+    for mode in ("tail", "none"):
+        assert parse_job(with_averaging(job, mode).manifest()).spec.training.averaging.mode == mode
 
 
 def manifest(
@@ -120,11 +117,11 @@ def manifest(
 @pytest.mark.parametrize(
     ("kind", "layers", "topology", "chosen"),
     [
-        ("gcnii", 4, (2, 2, 16), ("last", "mean", "none")),
-        ("sage", 4, (2, 1, 16), ("last", "none", "none")),
-        ("gcn", 4, (2, 2, 16), ("average", "none", "ema")),
-        ("gcn", 5, (2, 1, 16), ("drop", "none", "ema")),
-        ("gat", 4, (2, 1, 16), ("drop", "none", "none")),
+        ("gcnii", 4, (2, 2, 16), ("last", "mean", "tail")),
+        ("sage", 4, (2, 1, 16), ("last", "none", "tail")),
+        ("gcn", 4, (2, 2, 16), ("average", "none", "tail")),
+        ("gcn", 5, (2, 1, 16), ("drop", "none", "tail")),
+        ("gat", 4, (2, 1, 16), ("drop", "none", "tail")),
         ("gcnii", 4, (2, 1, 2), ("drop", "mean", "none")),  # in two halves a quarter of the edges is stale
         ("gcn", 4, (2, 1, 2), ("drop", "none", "none")),
         ("gcnii", 4, (1, 2, 2), ("drop", "none", "none")),  # nothing is
@@ -143,7 +140,7 @@ def test_all_ranks_decide_alike(
     assert set(said) == {chosen}
 
 
-@pytest.mark.parametrize(("topology", "mode"), [((2, 1, 16), "ema"), ((1, 1, 1), "none")])
+@pytest.mark.parametrize(("topology", "mode"), [((2, 1, 16), "tail"), ((1, 1, 1), "none")])
 def test_averaging_is_decided_also_where_all_of_history_is_said(
     ranks: RankPool, tmp_path: Path, topology: tuple[int, int, int], mode: str
 ) -> None:

@@ -6,7 +6,7 @@ finds its weights. Random numbers and the order of chunks are functions of (seed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,9 @@ class TrainingState:
     """One rank's weights, optimizer, best and averaged weights and history, as named tensors."""
 
     def __init__(
-        self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best, average: Average | None = None
+        self, engine: Engine, optimizer: torch.optim.Optimizer, best: Best, averages: Sequence[Average] = ()
     ) -> None:
-        self.engine, self.optimizer, self.best, self.average = engine, optimizer, best, average
+        self.engine, self.optimizer, self.best, self.averages = engine, optimizer, best, averages
         self._copies, self._history_copies = Copies(), Copies()
 
     def history(self, between: bool) -> Loan:
@@ -52,7 +52,7 @@ class TrainingState:
     def restore(self, load: Load, epochs_done: int, with_history: bool) -> None:
         """Put back what a checkpoint holds of this rank's part of the model."""
         mine = stage_state(self.engine, self.engine.topology.stage)
-        kinds = ("model", "best") if self.average is None else ("model", "best", "average")
+        kinds = ("model", "best", *(_kind(average) for average in self.averages))
         prefixes = tuple(
             [f"{kind}.{name}" for name in mine for kind in kinds]
             + [f"optimizer.{name}." for name in parameter_names(self.engine)]
@@ -61,12 +61,12 @@ class TrainingState:
         for kind, targets in (("model", mine), ("best", self.best.weights)):
             for name, target in targets.items():
                 target.copy_(_fitting(saved, f"{kind}.{name}", target))
-        self._restore_average(saved)
+        self._restore_averages(saved)
         self._restore_optimizer(saved)
         self._restore_history(load, epochs_done, with_history)
 
     def _weights(self) -> dict[str, Tensor]:
-        """Those of model and optimizer, the best and the average."""
+        """Those of model and optimizer, the best and the averages."""
         topology = self.engine.topology
         tensors: dict[str, Tensor] = {}
         if topology.way > 0:  # all ways of a stage hold the same weights
@@ -74,21 +74,20 @@ class TrainingState:
         for name, tensor in stage_state(self.engine, topology.stage).items():
             tensors[f"model.{name}"] = tensor
             tensors[f"best.{name}"] = self.best.weights[name]
-            if self.average is not None:
-                tensors[f"average.{name}"] = self.average.weights[name]
+            for average in self.averages:
+                tensors[f"{_kind(average)}.{name}"] = average.weights[name]
         for name, parameter in parameter_names(self.engine).items():
             for field, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{name}.{field}"] = value
         return tensors
 
-    def _restore_average(self, saved: dict[str, Tensor]) -> None:
-        if self.average is None:
-            return
-        self.average.forget()  # a checkpoint of a run that averaged nothing: it begins with these weights
-        for name, target in self.average.weights.items():
-            if f"average.{name}" in saved:
-                target.copy_(_fitting(saved, f"average.{name}", target))
+    def _restore_averages(self, saved: dict[str, Tensor]) -> None:
+        for average in self.averages:
+            average.forget()  # a checkpoint of a run that had no such average: it begins with these weights
+            for name, target in average.weights.items():
+                if f"{_kind(average)}.{name}" in saved:
+                    target.copy_(_fitting(saved, f"{_kind(average)}.{name}", target))
 
     def _restore_optimizer(self, saved: dict[str, Tensor]) -> None:
         state: dict[int, dict[str, Any]] = {}
@@ -131,6 +130,10 @@ class TrainingState:
         for block, gather in enumerate(self.engine.stage.gathers, self.engine.stage.first_block):
             if gather.history is not None and not isinstance(gather.history, WholeGraph):
                 yield f"{HISTORY}.{block}.way{self.engine.topology.way}", gather, gather.history
+
+
+def _kind(average: Average) -> str:
+    return f"average.{average.name}"
 
 
 def _fitting(saved: dict[str, Tensor], name: str, target: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from gnnpipe_trainer.planning.cut import Cut
 from gnnpipe_trainer.planning.hardware import Hardware
 from gnnpipe_trainer.planning.shape import BlockShape, ModelShape
 from gnnpipe_trainer.planning.volume import ITEM_BYTES, item_bytes, wire_bytes
-from gnnpipe_trainer.staleness.carry import Carried, averaged, carried
+from gnnpipe_trainer.staleness.carry import TAILS, Carried, averaged, carried
 
 RECEIVES_AHEAD = 16  # as in pipeline/epoch_run.py, which needs torch to be read
 INDEX_BYTES, HOST_INDEX_BYTES = 4, 8  # of the matrices, and of the numpy arrays they are made from
@@ -184,10 +184,9 @@ class _Rank:
 
     @property
     def _weight_copies(self) -> int:
-        """Gradient, Adam's two and the best; with an average that, and the last weights while it is evaluated."""
-        averaging, shape = self.job.spec.training.averaging, self.shape
-        mode = averaged(averaging, shape.traits, self.cut.stale_edges)
-        return 6 if mode == "ema" else 4
+        """Gradient, Adam's two and the best; averages, and with them the last weights while one is evaluated."""
+        mode = averaged(self.job.spec.training.averaging, self.cut.stale_edges)
+        return 4 + {"none": 0, "ema": 2, "tail": 1 + len(TAILS)}[mode]
 
     @property
     def _history_copies(self) -> int:

@@ -8,12 +8,15 @@ from gnnpipe_api.job import Averaging, GNNPipeJob, HistorySpec, ParallelismSpec
 
 Carried = Literal["drop", "last", "average"]
 Correction = Literal["none", "mean"]
-Averaged = Literal["none", "ema"]
+Averaged = Literal["none", "ema", "tail"]
 
 LEAST_STALE_EDGES = (
     0.3  # between the graphs where stale edges cost much and those where they do not (docs/staleness.md)
 )
 LEAST_TO_CORRECT = 0.15  # between a graph where following the mean gained nothing and those where it did
+# Weights are averaged over about the last so-manieth part of the epochs so far: the short tail is young enough while
+# training is quick, the long one smooth enough when it is slow (docs/staleness.md).
+TAILS = {"short": 16, "long": 4}
 MOST_LAYERS = 4  # that averaged gradients have always let learn; eight they can keep at chance
 
 
@@ -52,12 +55,11 @@ def correction(history: HistorySpec, follows_mean: bool, stale_edges: float) -> 
     return "mean" if helps and history.mode == "ema" else "none"
 
 
-def averaged(averaging: Averaging, model: Traits, stale_edges: float) -> Averaged:
-    """As asked for. auto: where much is stale in weighted sums that nothing bypasses, which makes training's course
-    rough."""
+def averaged(averaging: Averaging, stale_edges: float) -> Averaged:
+    """As asked for. auto: where much is stale, which makes training's course rough."""
     if averaging.mode != "auto":
         return averaging.mode
-    return "ema" if model.summed and not model.bypass and stale_edges >= LEAST_STALE_EDGES else "none"
+    return "tail" if stale_edges >= LEAST_STALE_EDGES else "none"
 
 
 def with_history(job: GNNPipeJob, gradients: Carried, corrected: Correction) -> GNNPipeJob:
@@ -70,10 +72,8 @@ def with_history(job: GNNPipeJob, gradients: Carried, corrected: Correction) -> 
 
 
 def with_averaging(job: GNNPipeJob, mode: Averaged) -> GNNPipeJob:
-    """The job as if its manifest had asked for this mode; without an average there is no decay of it."""
+    """The job as if its manifest had asked for this mode."""
     training = job.spec.training
-    averaging = (
-        training.averaging.model_copy(update={"mode": mode}) if mode == "ema" else Averaging(mode=mode)
-    )
+    averaging = training.averaging.model_copy(update={"mode": mode})
     training = training.model_copy(update={"averaging": averaging})
     return job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})

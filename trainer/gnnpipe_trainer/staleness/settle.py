@@ -36,7 +36,7 @@ def settled(
     traits = traits_of(model)
     gradients = carried(job.spec.parallelism, traits, stale)
     corrected = correction(history, any(block.follows_mean for block in model.block_list()), stale)
-    mode = averaged(averaging, traits, stale)
+    mode = averaged(averaging, stale)
     if slots > 1 and dist.get_rank() == 0:
         asked = (
             ("parallelism.history.gradients", history.gradients, gradients),
