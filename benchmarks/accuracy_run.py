@@ -17,6 +17,7 @@ from at_once import AtOnce, SumAtOnce
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.cli import main
+from gnnpipe_trainer.learning_rate import learning_rate, take_step
 from gnnpipe_trainer.train import best_of, evaluations, is_evaluated, make_optimizer
 from gnnpipe_trainer.weights import averages_of, stage_state
 
@@ -51,8 +52,7 @@ def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = S
     stopping = training.early_stopping
     for epoch in range(training.epochs):
         loss = run.train_epoch(epoch)
-        optimizer.step()
-        optimizer.zero_grad()
+        take_step(optimizer, learning_rate(training, epoch))
         for average in averages:
             average.follow(epoch)
         if not math.isfinite(loss):

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.bench.show import markdown_table
+from gnnpipe_trainer.learning_rate import learning_rate, take_step
 from gnnpipe_trainer.report import Accuracy
 from gnnpipe_trainer.staleness.carry import TAILS
 from gnnpipe_trainer.train import best_of, evaluate, is_evaluated, make_optimizer
@@ -86,8 +87,7 @@ def train(manifest: Line) -> Iterator[tuple[str, Line]]:
     courses = {rule: Course(patience, every) for rule in RULES}
     for epoch in range(training.epochs):
         run.train_epoch(epoch)
-        optimizer.step()
-        optimizer.zero_grad()
+        take_step(optimizer, learning_rate(training, epoch))
         for average in averages.values():
             average.follow(epoch)
         if is_evaluated(epoch, training):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.bench.show import markdown_table
+from gnnpipe_trainer.learning_rate import learning_rate, take_step
 from gnnpipe_trainer.pipeline.leaves import Leaves
 from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
 
@@ -114,8 +115,7 @@ def epochs_until(manifest: Line, rule: Rule, target: float, most: int) -> int | 
     optimizer = make_optimizer(training, run.engine.parameters, run.engine.model.blocks)
     for epoch in range(min(most, training.epochs)):
         run.train_epoch(epoch)
-        optimizer.step()
-        optimizer.zero_grad()
+        take_step(optimizer, learning_rate(training, epoch))
         if is_evaluated(epoch, training):
             accuracy = evaluate(run.engine, run.engine.groups.control)
             if round(accuracy.val, 4) >= target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnnpipe_api.job import Averaging, HistorySpec, JobSpec
+from gnnpipe_api.job import Averaging, HistorySpec, JobSpec, LearningRateSchedule
 from gnnpipe_api.problems import Problem
 from gnnpipe_api.rule import Cel, Rule, rule
 
@@ -72,6 +72,50 @@ def only_an_average_has_a_decay(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(
             "spec.training.averaging.decay",
             f"only mode ema takes this, but spec.training.averaging.mode is {averaging.mode}.",
+        )
+
+
+_RATE = "training.learningRateSchedule"
+_OF_MODE = (("floor", "cosine"), ("every", "step"), ("factor", "step"))
+
+
+@rule(
+    f"spec.{_RATE}",
+    cel=tuple(
+        Cel(
+            f"self.{_RATE}.mode == '{mode}' || self.{_RATE}.{field} == "
+            f"{LearningRateSchedule.model_fields[field].default}",
+            f"{_RATE}.{field}: only mode {mode} takes this.",
+        )
+        for field, mode in _OF_MODE
+    ),
+)
+def a_learning_rate_setting_belongs_to_its_mode(spec: JobSpec) -> Iterator[Problem]:
+    asked = spec.training.learning_rate_schedule
+    for field, mode in _OF_MODE:
+        if getattr(asked, field) != LearningRateSchedule.model_fields[field].default and asked.mode != mode:
+            yield Problem(
+                f"spec.{_RATE}.{field}",
+                f"only mode {mode} takes this, but spec.{_RATE}.mode is {asked.mode}.",
+            )
+
+
+@rule(
+    f"spec.{_RATE}.warmupEpochs",
+    "spec.training.epochs",
+    cel=(
+        Cel(
+            f"self.{_RATE}.warmupEpochs < self.training.epochs",
+            f"{_RATE}.warmupEpochs: must be less than training.epochs.",
+        ),
+    ),
+)
+def the_learning_rate_is_warm_before_the_end(spec: JobSpec) -> Iterator[Problem]:
+    warmup, epochs = spec.training.learning_rate_schedule.warmup_epochs, spec.training.epochs
+    if warmup >= epochs:
+        yield Problem(
+            f"spec.{_RATE}.warmupEpochs",
+            f"must be less than spec.training.epochs, which is {epochs}, got {warmup}.",
         )
 
 
@@ -203,6 +247,8 @@ TRAINING_RULES: tuple[Rule, ...] = (
     patience_outlasts_an_evaluation,
     only_sgd_has_momentum,
     only_an_average_has_a_decay,
+    a_learning_rate_setting_belongs_to_its_mode,
+    the_learning_rate_is_warm_before_the_end,
     every_stage_has_a_layer,
     ways_share_the_chunks_evenly,
     numbers_leave_room_for_themselves,

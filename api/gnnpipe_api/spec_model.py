@@ -100,6 +100,27 @@ class Averaging(Part):
     at first the plain mean of the epochs so far, until that is as slow."""
 
 
+class LearningRateSchedule(Part):
+    """How the learning rate changes over the epochs: which share of learningRate each of them has. (A schedule without
+    that word before it is the pipeline's: what happens when in an epoch.)"""
+
+    mode: Literal["constant", "cosine", "step"] = "constant"
+    """constant: learningRate throughout. cosine: it falls to floor along half a wave of a cosine. step: each step
+    multiplies it by factor. Each begins after warmupEpochs."""
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs at the start in which the rate rises linearly: with n of them, epoch k (counted from 1) has k / (n + 1) of
+    learningRate, and the first one after them has all of it. Any mode; must be less than epochs. Not those of
+    parallelism.history, which read no history."""
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Mode cosine: share of learningRate at which the curve ends, after the last epoch, as torch's CosineAnnealingLR
+    has it. So the last epoch still learns, and has a little more than this: with floor 0 and 100 epochs after the
+    warm-up, 0.00025 of learningRate. The curve spans epochs: early stopping cuts it off, and more epochs stretch it."""
+    every: Count = 100
+    """Mode step: epochs between two steps, counted from the end of the warm-up."""
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Mode step: what each step multiplies the rate by."""
+
+
 class TrainingSpec(Part):
     """How the model is trained."""
 
@@ -108,7 +129,9 @@ class TrainingSpec(Part):
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer: adam, adamw or sgd."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
-    """Step size of the optimizer."""
+    """Step size of the optimizer; with a learning-rate schedule, the highest."""
+    learning_rate_schedule: LearningRateSchedule = Field(default_factory=LearningRateSchedule)
+    """How the learning rate changes over the epochs: warm-up, cosine, steps. Left out, it stays as it is."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of the optimizer."""
     block_weight_decay: Annotated[float, Field(ge=0)] | None = None

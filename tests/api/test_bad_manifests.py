@@ -13,6 +13,7 @@ from gnnpipe_api.load import InvalidJob, parse_job
 CLAIM = {"persistentVolumeClaim": {"claimName": "graphs"}}
 NPZ = {"spec.graph": {"source": "npz", "path": "/data/g.npz"}}
 GANG = "spec.runPolicy.scheduling"
+RATE = "spec.training.learningRateSchedule"
 TEMPLATE = "spec.worker.template"
 NAME_FORM = "must begin with a letter and hold only a-z, 0-9 and dashes between them"
 FACTORY_OR_BUILT_IN = (
@@ -201,6 +202,32 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"spec.training.momentum": 0.9},
         "spec.training.momentum: only sgd takes momentum, but spec.training.optimizer is adam.",
+    ),
+    (
+        {f"{RATE}.mode": "linear"},
+        f"{RATE}.mode: must be one of constant, cosine, step, got 'linear'.",
+    ),
+    ({f"{RATE}.warmupEpochs": -1}, f"{RATE}.warmupEpochs: must be at least 0, got -1."),
+    (
+        {f"{RATE}.warmupEpochs": 200},
+        f"{RATE}.warmupEpochs: must be less than spec.training.epochs, which is 200, got 200.",
+    ),
+    ({RATE: {"mode": "cosine", "floor": 1}}, f"{RATE}.floor: must be less than 1, got 1."),
+    ({RATE: {"mode": "step", "every": 0}}, f"{RATE}.every: must be at least 1, got 0."),
+    ({RATE: {"mode": "step", "factor": 0}}, f"{RATE}.factor: must be greater than 0, got 0."),
+    ({RATE: {"mode": "step", "factor": 1}}, f"{RATE}.factor: must be less than 1, got 1."),
+    ({f"{RATE}.floor": 0.1}, f"{RATE}.floor: only mode cosine takes this, but {RATE}.mode is constant."),
+    (
+        {RATE: {"mode": "step", "floor": 0.1}},
+        f"{RATE}.floor: only mode cosine takes this, but {RATE}.mode is step.",
+    ),
+    (
+        {RATE: {"mode": "cosine", "every": 50}},
+        f"{RATE}.every: only mode step takes this, but {RATE}.mode is cosine.",
+    ),
+    (
+        {f"{RATE}.factor": 0.1},
+        f"{RATE}.factor: only mode step takes this, but {RATE}.mode is constant.",
     ),
     (
         {"spec.training.averaging": {"mode": "mean"}},

@@ -95,7 +95,7 @@ class Reporter:
         self, job: GNNPipeJob, plan: Plan, topology: Topology, control: dist.ProcessGroup, out: Path
     ) -> None:
         self.job, self.plan, self.topology, self.control, self.out = job, plan, topology, control, out
-        self._pending: tuple[int, dist.Work, Tensor, list[Tensor]] | None = None
+        self._pending: tuple[int, float, dist.Work, Tensor, list[Tensor]] | None = None
         self._ranks: list[RankReport] = []
         self._line: dict[str, Any] = {}
         self._lines: list[dict[str, Any]] = []
@@ -136,14 +136,15 @@ class Reporter:
     def _writes(self) -> bool:
         return self.topology.rank == 0
 
-    def epoch(self, epoch: int, report: RankReport) -> None:
-        """Hand in this rank's numbers; they are written when somebody settles, while the next epoch runs."""
+    def epoch(self, epoch: int, report: RankReport, learning_rate: float) -> None:
+        """Hand in this rank's numbers, and the rate of the step, which all ranks share; they are written when somebody
+        settles, while the next epoch runs."""
         self._settle()
         mine = torch.tensor(report.row(self._blocks), dtype=torch.float64)
         gathered = [torch.empty_like(mine) for _ in range(self.topology.world)] if self._writes else []
         work = dist.gather(mine, gathered if self._writes else None, 0, group=self.control, async_op=True)
         assert work is not None
-        self._pending = (epoch, work, mine, gathered)
+        self._pending = (epoch, learning_rate, work, mine, gathered)
 
     def note(self, sentence: str) -> None:
         """Something a person should read: in the log now, and in the next line that is written."""
@@ -171,13 +172,13 @@ class Reporter:
         """Write the line of the epoch whose numbers are still on their way, if there is one."""
         if self._pending is None:
             return
-        epoch, work, _, gathered = self._pending
+        epoch, learning_rate, work, _, gathered = self._pending
         self._pending = None
         work.wait()
         if not self._writes:
             return
         self._ranks = [RankReport.of_row(row.tolist(), self._blocks) for row in gathered]
-        line = self._make_line(epoch, accuracy)
+        line = self._make_line(epoch, learning_rate, accuracy)
         self._lines.append(line)
         try:
             self._file.append(line)
@@ -186,13 +187,14 @@ class Reporter:
                 "The line of epoch %d could not be written (%s); training goes on", epoch, error.strerror
             )
 
-    def _make_line(self, epoch: int, accuracy: Accuracy | None) -> dict[str, Any]:
+    def _make_line(self, epoch: int, learning_rate: float, accuracy: Accuracy | None) -> dict[str, Any]:
         ranks = self._ranks
         summed = RankReport(*(sum(column) for column in zip(*(r.numbers() for r in ranks), strict=True)))
         moved = [int(summed.pipeline_bytes), int(summed.graph_bytes), int(summed.gradient_bytes)]
         line: dict[str, Any] = {
             "epoch": epoch,
             "loss": summed.loss,
+            "learningRate": learning_rate,
             "seconds": round(max(r.seconds for r in ranks), 6),
             "bytes": {**dict(zip(KINDS, moved, strict=True)), "total": sum(moved)},
             "idle": [round(r.wait_seconds / r.seconds, 4) for r in ranks],

@@ -131,6 +131,7 @@ def _charts(lines: list[Line], result: dict[str, Any]) -> list[str]:
     drawn: list[tuple[str, Callable[[Any], None]]] = [
         ("Loss", lambda chart: _one(chart, lines, "loss", log_scale=True)),
         ("Accuracy", lambda chart: _accuracy(chart, lines)),
+        ("Learning rate", lambda chart: _one(chart, lines, "learningRate")),
         ("Milliseconds per epoch", lambda chart: _milliseconds(chart, lines)),
         ("Bytes sent per epoch", lambda chart: _bytes(chart, lines)),
         ("Bubble: share of time waited", lambda chart: _bubble(chart, lines, result)),

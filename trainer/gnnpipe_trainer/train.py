@@ -28,6 +28,7 @@ from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.endings import STOP
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.sources import fingerprint
+from gnnpipe_trainer.learning_rate import take_step
 from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import score, score_counts
@@ -127,7 +128,7 @@ class Rank:
         self.watch.restore(content.get("divergence"))
         self.thrift.restore(content.get("zerosSkipped", False))
         if self.watch.rollbacks:
-            self.watch.calm(self.optimizer, self.histories)
+            self.watch.calm(self.histories)
         elif start.epoch == 0:
             notice = stability_notice(self.job, self.probe.expected_share(self.groups.control))
             if notice is not None:
@@ -146,12 +147,12 @@ class Rank:
         saves = due and self.keeps_checkpoints
         times = self.engine.train_epoch(epoch, partial(self._between, epoch, saves))
         staleness = self.probe.take(epoch)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        rate = self.watch.learning_rate(epoch)
+        take_step(self.optimizer, rate)
         for average in self.averages:
             average.follow(epoch)
         report = RankReport.of(self.engine, times, time.perf_counter() - start, staleness)
-        self.reporter.epoch(epoch, report)
+        self.reporter.epoch(epoch, report, rate)
         self.meter.epoch(epoch, times, report, self.reporter.last_line)
         self._verdict = self.watch.after_epoch(epoch, times.loss)
         self.thrift.after_epoch(epoch - self._began + 1, times)
@@ -184,7 +185,7 @@ class Rank:
             self._forget()
         self.begin(start)
         told = f"Training diverged: {verdict.reason}. It goes on from epoch {start.epoch}"
-        self.reporter.note(f"{told} with {self.watch.settings()}")
+        self.reporter.note(f"{told} with {self.watch.settings(start.epoch)}")
         return start.epoch
 
     @torch.no_grad()

@@ -90,19 +90,20 @@ def test_gradients_are_those_of_the_stages(
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "averaging"),
+    ("parallelism", "averaging", "schedule"),
     [
-        ({"stages": 1, "chunks": 1}, {"mode": "ema"}),
-        ({"stages": 2, "chunks": 16}, {}),  # so much is stale that weights are averaged
-        ({"stages": 2, "chunks": 8}, {"mode": "none"}),
+        ({"stages": 1, "chunks": 1}, {"mode": "ema"}, {}),
+        ({"stages": 2, "chunks": 16}, {}, {}),  # so much is stale that weights are averaged
+        ({"stages": 2, "chunks": 8}, {"mode": "none"}, {"mode": "cosine", "warmupEpochs": 5}),
     ],
     ids=str,
 )
 def test_a_cell_is_evaluated_as_gnnpipe_run_evaluates(
-    tmp_path: Path, parallelism: dict[str, Any], averaging: dict[str, Any]
+    tmp_path: Path, parallelism: dict[str, Any], averaging: dict[str, Any], schedule: dict[str, Any]
 ) -> None:
     job = manifest("gcn", 1, {})
     job["spec"]["training"] |= {"epochs": 20, "evaluateEvery": 1, "averaging": averaging}
+    job["spec"]["training"]["learningRateSchedule"] = schedule
     job["spec"]["graph"] |= {"averageDegree": 16, "homophily": 0.3}
     job["spec"]["parallelism"] = parallelism
     with alone():

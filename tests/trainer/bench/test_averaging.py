@@ -24,6 +24,7 @@ def manifest(averaging: dict[str, Any]) -> dict[str, Any]:
                 "evaluateEvery": 2,
                 "earlyStopping": {"patience": 8},
                 "learningRate": 0.05,
+                "learningRateSchedule": {"mode": "step", "every": 5, "warmupEpochs": 2},
                 "averaging": averaging,
             },
             "parallelism": {"stages": 2, "chunks": 4},

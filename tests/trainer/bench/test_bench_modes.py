@@ -10,6 +10,7 @@ import pytest
 
 from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.load import load_job, parse_job
 from gnnpipe_trainer.bench import bare, by_turns, one_rank, plain
 from gnnpipe_trainer.bench.compare import Comparison, time_ratio
 from gnnpipe_trainer.bench.measure import RunFailed, measure
@@ -114,6 +115,12 @@ def test_a_slow_mode_makes_its_median_in_one_round(job: GNNPipeJob, tmp_path: Pa
     assert several.epochs_of(modes[CSR]) == SLOW_EPOCHS
     assert several.epochs_of(modes[ONE_RANK]) == 4
     assert replace(several, rounds=1).epochs_of(modes[CSR]) == 4  # as asked for
+
+
+def test_a_warm_up_that_is_longer_than_a_measurement_does_not_stop_it(manifest: Path) -> None:
+    warming = load_job(manifest, ["spec.training.learningRateSchedule.warmupEpochs=100"])
+    measured = Mode(ONE_RANK).job(warming, EPOCHS)
+    assert parse_job(measured.manifest()).spec.training.learning_rate_schedule.warmup_epochs == 0
 
 
 def test_jobs_that_run_at_once_count_as_their_mean(job: GNNPipeJob, tmp_path: Path) -> None:

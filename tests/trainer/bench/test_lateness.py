@@ -15,17 +15,16 @@ from gnnpipe_trainer.pipeline.leaves import Leaves
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from accuracy_grid import MODES
-from accuracy_run import alone
+from accuracy_run import alone, train_cell
 from at_once import AtOnce, SumAtOnce
-from lateness import Kept, PlainMean, Rising, Unbiased, Warming, table
+from lateness import RULES, Kept, PlainMean, Rising, Unbiased, Warming, epochs_until, table
 from paired import ratio
 
 EPOCHS = 4
 
 
-def trained(folder: Path, parallelism: dict[str, Any], sums: type[SumAtOnce], dropout: float) -> AtOnce:
-    """After some epochs at weights that stand still; only dropout makes them differ."""
-    manifest = {
+def made(parallelism: dict[str, Any], dropout: float) -> dict[str, Any]:
+    return {
         "apiVersion": "gnnpipe.io/v1alpha1",
         "kind": "GNNPipeJob",
         "metadata": {"name": "lateness"},
@@ -36,8 +35,12 @@ def trained(folder: Path, parallelism: dict[str, Any], sums: type[SumAtOnce], dr
             "parallelism": parallelism,
         },
     }
+
+
+def trained(folder: Path, parallelism: dict[str, Any], sums: type[SumAtOnce], dropout: float) -> AtOnce:
+    """After some epochs at weights that stand still; only dropout makes them differ."""
     with alone():
-        run = AtOnce.of(parse_job(manifest), folder, sums)
+        run = AtOnce.of(parse_job(made(parallelism, dropout)), folder, sums)
         for epoch in range(EPOCHS):
             run.engine.model.zero_grad()
             run.train_epoch(epoch)
@@ -92,3 +95,17 @@ def test_ratios_are_of_the_seeds_that_both_have_and_those_that_never_got_there_a
     kept.keep("cora/gcn-8/100", "pipeline", epochs=9)
     rows = list(table(Kept(kept.path), "cora", "gcn-4"))
     assert rows == [["exact", "3", "0", "", ""], ["pipeline", "3", "1", "1.500 ± 0.250", ""]]
+
+
+@pytest.mark.parametrize("schedule", [{}, {"mode": "cosine", "warmupEpochs": 10}], ids=str)
+def test_epochs_to_a_target_are_counted_with_the_learning_rates_of_the_manifest(
+    tmp_path: Path, schedule: dict[str, Any]
+) -> None:
+    manifest = made({"stages": 2, "chunks": 8}, dropout=0.0)
+    manifest["spec"]["training"] |= {"epochs": 30, "evaluateEvery": 1, "learningRateSchedule": schedule}
+    manifest["spec"]["training"]["averaging"] = {"mode": "none"}
+    with alone():
+        run = train_cell(manifest, tmp_path)
+    epochs = 1 + next(i for i, value in enumerate(run["validation"]) if value >= run["val"])
+    with alone():
+        assert epochs_until(manifest, RULES["pipeline"], run["val"], 30) == epochs

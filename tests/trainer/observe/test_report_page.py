@@ -17,6 +17,7 @@ from gnnpipe_trainer.view import percent
 TITLES = [
     "Loss",
     "Accuracy",
+    "Learning rate",
     "Milliseconds per epoch",
     "Bytes sent per epoch",
     "Bubble",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fault_campaign import Attempt, lines_of, manifest
 
 from gnnpipe_trainer.checkpoint.folder import unfinished
@@ -38,8 +39,12 @@ def test_after_as_many_rollbacks_as_allowed_the_job_fails(start_ranks: Any) -> N
 def test_training_goes_back_until_it_learns_and_a_resume_changes_nothing(
     start_ranks: Any, tmp_path: Path
 ) -> None:
-    rollback = {"action": "rollback", "maxRollbacks": 6}
-    assert start_ranks(diverging(TOO_HIGH, 20, **rollback), "whole").wait() == [0, 0]
+    def job(epochs: int) -> dict[str, Any]:
+        made = diverging(TOO_HIGH, epochs, action="rollback", maxRollbacks=6)
+        made["spec"]["training"]["learningRateSchedule"] = {"mode": "step", "every": 8, "factor": 0.8}
+        return made
+
+    assert start_ranks(job(20), "whole").wait() == [0, 0]
     whole = lines_of(tmp_path / "whole")
     assert [line["epoch"] for line in whole] == list(range(20))
     assert whole[-1]["loss"] < 0.1 * whole[0]["loss"]
@@ -47,7 +52,11 @@ def test_training_goes_back_until_it_learns_and_a_resume_changes_nothing(
     assert "It goes on from epoch" in told[-1]
     assert not any("was not finished" in warning for warning in told)
     assert "with learning rate 7.5, history.decay 0.975" in told[-1]
-    assert start_ranks(diverging(TOO_HIGH, 12, **rollback)).wait() == [0, 0]
-    assert start_ranks(diverging(TOO_HIGH, 20, **rollback)).wait() == [0, 0]
+    since = max(line["epoch"] for line in whole if "warning" in line)
+    rates = {line["epoch"]: line["learningRate"] for line in whole[since:]}
+    assert rates == pytest.approx({epoch: 7.5 * 0.8 ** (epoch // 8) for epoch in range(since, 20)})
+    assert start_ranks(job(12)).wait() == [0, 0]
+    assert start_ranks(job(20)).wait() == [0, 0]
     assert (tmp_path / "out" / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
-    assert [line["loss"] for line in lines_of(tmp_path / "out")] == [line["loss"] for line in whole]
+    for field in ("loss", "learningRate"):
+        assert [line[field] for line in lines_of(tmp_path / "out")] == [line[field] for line in whole]

@@ -109,6 +109,30 @@ def test_a_job_may_be_taken_up_while_it_warms_up_and_just_when_it_is_warm(
     assert min(shares[4:]) > 0.0
 
 
+def test_a_job_taken_up_in_the_midst_of_its_learning_rate_schedule_goes_on_where_the_curve_was(
+    start_ranks: Any, tmp_path: Path
+) -> None:
+    job = manifest(epochs=8, evaluateEvery=1)
+    job["spec"]["training"]["learningRateSchedule"] = {"mode": "cosine", "warmupEpochs": 3}
+    job["spec"]["checkpoint"] = {"everyEpochs": 1, "keep": 8}
+    reference = tmp_path / "reference"
+    assert start_ranks(job, "reference").wait() == [0, 0]
+    rates = [line["learningRate"] for line in lines_of(reference)]
+    assert rates[:4] == pytest.approx([0.0025, 0.005, 0.0075, 0.01])
+    assert sorted(set(rates[3:]), reverse=True) == rates[3:]
+    for done in (2, 5):  # in the warm-up and after it; with fewer epochs instead it would be another curve
+        out = tmp_path / f"from-{done}"
+        shutil.copytree(reference, out)
+        (out / "model.pt").unlink()
+        for newer in found(out / "checkpoints")[: 8 - done]:
+            shutil.rmtree(newer)
+        attempt = start_ranks(job, out.name)
+        assert attempt.wait() == [0, 0]
+        assert json.loads((attempt.scratch / "started.json").read_text())["epoch"] == done
+        assert (out / "model.pt").read_bytes() == (reference / "model.pt").read_bytes()
+        assert lines_of(out) == lines_of(reference)
+
+
 def test_asked_to_stop_all_ranks_stop_after_the_same_epoch_with_a_checkpoint(
     peace: Peace, start_ranks: Any, tmp_path: Path
 ) -> None:

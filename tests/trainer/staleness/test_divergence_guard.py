@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from gnnpipe_trainer.staleness.guard import Guard, Verdict
+from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.staleness.guard import DivergenceWatch, Guard, Verdict
 
 
 def first_verdict(losses: Iterable[float], guard: Guard | None = None) -> Verdict | None:
@@ -74,3 +76,43 @@ def test_a_guard_kept_in_a_checkpoint_judges_as_if_nothing_had_been() -> None:
     whole = first_verdict(losses)
     verdicts = (resumed.look(epoch, loss) for epoch, loss in enumerate(losses[55:], 55))
     assert next(filter(None, verdicts)) == whole
+
+
+@pytest.mark.parametrize(
+    ("schedule", "epoch", "rate", "said"),
+    [
+        ({}, 5, 0.02, "learning rate 0.02"),
+        (
+            {"warmupEpochs": 3},
+            0,
+            0.005,
+            "learning rate 0.005 (0.02 at the top of its learning-rate schedule)",
+        ),
+        ({"warmupEpochs": 3}, 3, 0.02, "learning rate 0.02"),
+        (
+            {"mode": "step", "every": 4},
+            8,
+            0.005,
+            "learning rate 0.005 (0.02 at the top of its learning-rate schedule)",
+        ),
+    ],
+)
+def test_rollbacks_halve_what_the_learning_rate_schedule_gives(
+    schedule: dict[str, Any], epoch: int, rate: float, said: str
+) -> None:
+    job = parse_job(
+        {
+            "apiVersion": "gnnpipe.io/v1alpha1",
+            "kind": "GNNPipeJob",
+            "metadata": {"name": "halved"},
+            "spec": {
+                "graph": {"source": "synthetic"},
+                "model": {"kind": "gcn", "layers": 2},
+                "training": {"learningRate": 0.08, "learningRateSchedule": schedule},
+            },
+        }
+    )
+    watch = DivergenceWatch(job, control=cast(Any, None), exact=True)
+    watch.rollbacks = 2
+    assert watch.learning_rate(epoch) == pytest.approx(rate, rel=1e-12)
+    assert watch.settings(epoch) == said

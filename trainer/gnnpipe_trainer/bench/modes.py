@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.job import GNNPipeJob, LearningRateSchedule
 from gnnpipe_trainer.bench import bare
 from gnnpipe_trainer.bench.link import bits_per_second
 
@@ -45,11 +45,13 @@ class Mode:
         return self.name if self.rate is None else f"{self.name}, {self.rate}"
 
     def job(self, job: GNNPipeJob, epochs: int) -> GNNPipeJob:
-        """The same job in this mode. Evaluation and checkpoints wait until the end: they are not measured."""
+        """The same job in this mode. Evaluation and checkpoints wait until the end: they are not measured. Nor is what
+        a learning rate does, and a warm-up may be longer than a measurement."""
         spec = job.spec
         parallelism = spec.parallelism.model_copy(update=self.parallelism)
         training = spec.training.model_copy(
             update={"epochs": epochs, "evaluate_every": epochs, "early_stopping": None, "device": "cpu"}
+            | {"learning_rate_schedule": LearningRateSchedule()}
         )
         checkpoint = spec.checkpoint.model_copy(update={"every_epochs": epochs})
         update = {"parallelism": parallelism, "training": training, "checkpoint": checkpoint}

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gnnpipe_api.job import GNNPipeJob, HistorySpec
+from gnnpipe_trainer.learning_rate import learning_rate
 from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.staleness.advice import calmer, calmer_decay
 
@@ -165,9 +166,13 @@ class DivergenceWatch:
         return Ruling(go_back=False, note=told)
 
     @property
-    def learning_rate(self) -> float:
-        """Halved by each rollback."""
-        return self._job.spec.training.learning_rate * 0.5**self.rollbacks
+    def _halved(self) -> float:
+        """What rollbacks have left of the learning rate: each has halved it."""
+        return 0.5**self.rollbacks
+
+    def learning_rate(self, epoch: int) -> float:
+        """What the step at the end of `epoch` is to take."""
+        return self._halved * learning_rate(self._job.spec.training, epoch)
 
     @property
     def history(self) -> HistorySpec:
@@ -177,16 +182,17 @@ class DivergenceWatch:
             spec = spec.model_copy(update={"decay": calmer_decay(spec)})
         return spec
 
-    def calm(self, optimizer: torch.optim.Optimizer, histories: Iterable[History]) -> None:
-        """Set what rollbacks have made of the manifest's settings."""
-        for group in optimizer.param_groups:
-            group["lr"] = self.learning_rate
+    def calm(self, histories: Iterable[History]) -> None:
+        """Set what rollbacks have made of the manifest's history; each step brings its own rate."""
         for history in histories:
             history.spec = history.spec.model_copy(update={"decay": self.history.decay})
 
-    def settings(self) -> str:
-        """What `calm` sets, in words."""
-        said = f"learning rate {self.learning_rate:g}"
+    def settings(self, epoch: int) -> str:
+        """What training goes on with from `epoch` on, in words."""
+        rate, highest = self.learning_rate(epoch), self._halved * self._job.spec.training.learning_rate
+        said = f"learning rate {rate:g}"
+        if rate != highest:
+            said += f" ({highest:g} at the top of its learning-rate schedule)"
         with_history = not self._exact and self.history.mode == "ema"
         return f"{said}, history.decay {self.history.decay:g}" if with_history else said
 
