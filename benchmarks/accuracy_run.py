@@ -17,8 +17,9 @@ from at_once import AtOnce, SumAtOnce
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.cli import main
-from gnnpipe_trainer.learning_rate import learning_rate, take_step
-from gnnpipe_trainer.train import best_of, evaluations, is_evaluated, make_optimizer
+from gnnpipe_trainer.learning_rate import learning_rate
+from gnnpipe_trainer.optimizer import make_optimizer, take_step
+from gnnpipe_trainer.validation import best_of, evaluations, is_evaluated
 from gnnpipe_trainer.weights import averages_of, stage_state
 
 Result = dict[str, Any]

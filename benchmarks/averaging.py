@@ -19,10 +19,11 @@ from rich.console import Console
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.bench.show import markdown_table
-from gnnpipe_trainer.learning_rate import learning_rate, take_step
+from gnnpipe_trainer.learning_rate import learning_rate
+from gnnpipe_trainer.optimizer import make_optimizer, take_step
 from gnnpipe_trainer.report import Accuracy
 from gnnpipe_trainer.staleness.carry import TAILS
-from gnnpipe_trainer.train import best_of, evaluate, is_evaluated, make_optimizer
+from gnnpipe_trainer.validation import best_of, evaluate, is_evaluated
 from gnnpipe_trainer.weights import Average, Share, ema, stage_state, tail
 
 sys.path.insert(0, str(Path(__file__).parent))

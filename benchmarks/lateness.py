@@ -22,9 +22,10 @@ from torch import Tensor
 
 from gnnpipe_api.load import parse_job
 from gnnpipe_trainer.bench.show import markdown_table
-from gnnpipe_trainer.learning_rate import learning_rate, take_step
+from gnnpipe_trainer.learning_rate import learning_rate
+from gnnpipe_trainer.optimizer import make_optimizer, take_step
 from gnnpipe_trainer.pipeline.leaves import Leaves
-from gnnpipe_trainer.train import evaluate, is_evaluated, make_optimizer
+from gnnpipe_trainer.validation import evaluate, is_evaluated
 
 sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_grid import Cell

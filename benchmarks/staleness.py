@@ -20,8 +20,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from gnnpipe_api.load import parse_job
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.report import write_json
-from gnnpipe_trainer.train import evaluate, make_optimizer
+from gnnpipe_trainer.validation import evaluate
 
 sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_run import alone

@@ -19,8 +19,8 @@ from gnnpipe_api.plan import Plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.block import ConvBlock, Model
 from gnnpipe_trainer.models.loss import loss_sum
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
-from gnnpipe_trainer.train import make_optimizer
 
 
 @dataclass

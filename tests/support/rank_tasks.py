@@ -18,6 +18,7 @@ from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.block import Model
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline import thrift
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.schedule import slot_count
@@ -28,7 +29,7 @@ from gnnpipe_trainer.pipeline.zeros import Border, NonZeroActivations, NonZeroGr
 from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.planning.talk import talk
 from gnnpipe_trainer.staleness.settle import settled
-from gnnpipe_trainer.train import evaluate, make_optimizer
+from gnnpipe_trainer.validation import evaluate
 from gnnpipe_trainer.weights import Best, stage_state
 
 Arrays = dict[str, Any]

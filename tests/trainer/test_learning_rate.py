@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 from gnnpipe_api.job import LearningRateSchedule, TrainingSpec
-from gnnpipe_trainer.learning_rate import learning_rate, rate_factor, take_step
+from gnnpipe_trainer.learning_rate import learning_rate, rate_factor
+from gnnpipe_trainer.optimizer import take_step
 
 HALF_WAY_TO_FLOOR = 0.55  # of floor 0.1
 

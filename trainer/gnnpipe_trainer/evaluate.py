@@ -25,7 +25,7 @@ from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.report import Accuracy
 from gnnpipe_trainer.run import as_full_batch
-from gnnpipe_trainer.train import evaluate
+from gnnpipe_trainer.validation import evaluate
 from gnnpipe_trainer.view import show_error
 
 

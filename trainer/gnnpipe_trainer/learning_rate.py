@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from gnnpipe_api.job import LearningRateSchedule, TrainingSpec
 
 
@@ -30,11 +28,3 @@ def rate_factor(schedule: LearningRateSchedule, epochs: int, epoch: int) -> floa
 def learning_rate(training: TrainingSpec, epoch: int) -> float:
     """What the manifest asks for in the step at the end of `epoch`."""
     return training.learning_rate * rate_factor(training.learning_rate_schedule, training.epochs, epoch)
-
-
-def take_step(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """One step with this rate, after which the gradients are clear."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    optimizer.zero_grad()

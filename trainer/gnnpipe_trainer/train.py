@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from gnnpipe_api.job import GNNPipeJob, TrainingSpec
 from gnnpipe_api.plan import make_plan
@@ -28,25 +25,25 @@ from gnnpipe_trainer.cutting import agree_on_cut
 from gnnpipe_trainer.endings import STOP
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.sources import fingerprint
-from gnnpipe_trainer.learning_rate import take_step
 from gnnpipe_trainer.meter import Meter
 from gnnpipe_trainer.models.build import build_model
-from gnnpipe_trainer.models.loss import score, score_counts
+from gnnpipe_trainer.optimizer import make_optimizer, take_step
 from gnnpipe_trainer.pipeline.engine import DTYPES, Engine, make_groups
 from gnnpipe_trainer.pipeline.history import History
 from gnnpipe_trainer.pipeline.schedule import slot_count
 from gnnpipe_trainer.pipeline.shard import Shard
 from gnnpipe_trainer.pipeline.thrift import Thrift
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.report import Accuracy, RankReport, Reporter
+from gnnpipe_trainer.report import RankReport, Reporter
 from gnnpipe_trainer.staleness.advice import stability_notice
 from gnnpipe_trainer.staleness.figures import StalenessProbe
 from gnnpipe_trainer.staleness.guard import Diverged, DivergenceWatch, Ruling, Verdict
 from gnnpipe_trainer.staleness.settle import settled
 from gnnpipe_trainer.store import job_store
 from gnnpipe_trainer.trace import recorder_here
+from gnnpipe_trainer.validation import best_of, evaluations, gave_up, is_evaluated
 from gnnpipe_trainer.vote import StopVote
-from gnnpipe_trainer.weights import Average, Best, averages_of, collect_model, stage_state, versions
+from gnnpipe_trainer.weights import Best, averages_of, collect_model, stage_state
 
 WRITING_PATIENCE = timedelta(hours=1)  # with a slow disk; ranks that are gone end it much sooner
 
@@ -255,45 +252,6 @@ def wait_for_all(control: dist.ProcessGroup) -> None:
     control.barrier(options).wait()
 
 
-def evaluate(engine: Engine, control: dist.ProcessGroup) -> Accuracy:
-    """Exact accuracies on the whole graph, known to every rank."""
-    logits = engine.exact_pass()
-    labels = engine.shard.graph.labels
-    counts = torch.zeros(3, 3 if labels.ndim == 2 else 2, dtype=torch.int64)
-    if logits is not None:
-        masks = engine.shard.masks
-        for row, split in enumerate(("train", "val", "test")):
-            counts[row] = score_counts(logits, engine.shard.labels, masks[split]).cpu()
-    dist.all_reduce(counts, group=control)
-    train_score, val_score, test_score = (score(row) for row in counts)
-    return Accuracy(train_score, val_score, test_score)
-
-
-def evaluations(
-    engine: Engine, control: dist.ProcessGroup, averages: Sequence[Average]
-) -> Iterator[Accuracy]:
-    """Of every version of the weights that may be kept; the model has it while its accuracy is looked at."""
-    for version in versions(averages):
-        with version:
-            yield evaluate(engine, control)
-
-
-def best_of(found: Iterable[Accuracy]) -> Accuracy:
-    """By validation; the first of equals, as Best keeps it."""
-    return max(found, key=lambda accuracy: accuracy.val)
-
-
-def is_evaluated(epoch: int, training: TrainingSpec) -> bool:
-    return (epoch + 1) % training.evaluate_every == 0 or epoch + 1 == training.epochs
-
-
-def gave_up(training: TrainingSpec, epoch: int, best: Best) -> bool:
-    """Early stopping after `epoch`: no better validation accuracy for `patience` epochs."""
-    if training.early_stopping is None or not is_evaluated(epoch, training):
-        return False
-    return epoch - best.epoch >= training.early_stopping.patience
-
-
 def pick_device(training: TrainingSpec) -> torch.device:
     """CUDA where the process group speaks NCCL; no CUDA call is made elsewhere."""
     if dist.get_backend() != "nccl":
@@ -301,21 +259,3 @@ def pick_device(training: TrainingSpec) -> torch.device:
     device = torch.device("cuda", dist.get_node_local_rank())
     torch.cuda.set_device(device)
     return device
-
-
-def make_optimizer(
-    training: TrainingSpec, parameters: list[nn.Parameter], blocks: nn.Module | None = None
-) -> torch.optim.Optimizer:
-    """Each rank steps its own stage's weights: they live nowhere else. `blocks` may have a decay of their own."""
-    rate, decay = training.learning_rate, training.weight_decay
-    in_blocks = set() if blocks is None else {id(parameter) for parameter in blocks.parameters()}
-    own_decay = decay if training.block_weight_decay is None else training.block_weight_decay
-    # One after another, never sorted by decay: a checkpoint knows parameters by their order.
-    groups = [
-        {"params": list(some), "weight_decay": own_decay if inside else decay}
-        for inside, some in groupby(parameters, lambda parameter: id(parameter) in in_blocks)
-    ] or [{"params": [nn.Parameter(torch.zeros(0))]}]
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=rate, weight_decay=decay, momentum=training.momentum)
-    kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
-    return kind(groups, lr=rate, weight_decay=decay)

@@ -13,7 +13,7 @@ from rank_pool import RankPool
 from rank_tasks import train_epochs
 
 from gnnpipe_api.load import parse_job
-from gnnpipe_trainer.train import make_optimizer
+from gnnpipe_trainer.optimizer import make_optimizer
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from accuracy_run import alone, train_cell, train_in_stages

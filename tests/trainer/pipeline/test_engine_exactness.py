@@ -18,7 +18,7 @@ from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.loss import loss_sum
 from gnnpipe_trainer.models.plain import plain_network
-from gnnpipe_trainer.train import make_optimizer
+from gnnpipe_trainer.optimizer import make_optimizer
 
 BUILT_IN = ["gcn", "sage", "gin", "gat", "gcnii", "resgcn"]
 TOPOLOGIES = [(2, 1, 5), (3, 1, 5), (2, 2, 6), (1, 3, 3)]  # stages, ways, chunks

@@ -16,10 +16,10 @@ from gnnpipe_trainer.checkpoint.state import TrainingState
 from gnnpipe_trainer.graph.chunks import cut
 from gnnpipe_trainer.graph.sources import load_graph
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import Groups
-from gnnpipe_trainer.train import make_optimizer
 from gnnpipe_trainer.weights import Best, stage_state
 
 

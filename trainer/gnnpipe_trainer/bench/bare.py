@@ -23,9 +23,9 @@ from gnnpipe_trainer.models.dense import add_product, gradients, product
 from gnnpipe_trainer.models.gcn import GCNBlock
 from gnnpipe_trainer.models.linear import Linear
 from gnnpipe_trainer.models.sage import SAGEBlock
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.aggregate import RowBlock, aggregate
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
-from gnnpipe_trainer.train import make_optimizer
 
 KINDS = ("gcn", "sage")
 

@@ -20,9 +20,9 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.bench.epochs import Figures, Step, run_task, time_epochs
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.engine import Engine, make_groups
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.train import make_optimizer
 
 
 def measure(task: dict[str, Any]) -> Figures:

@@ -17,7 +17,7 @@ from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.plain import csr_adjacency, plain_network
-from gnnpipe_trainer.train import make_optimizer
+from gnnpipe_trainer.optimizer import make_optimizer
 
 
 def edge_index_of(graph: ChunkedGraph) -> Tensor:

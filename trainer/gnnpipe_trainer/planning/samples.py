@@ -14,6 +14,7 @@ from gnnpipe_api.plan import make_plan
 from gnnpipe_trainer.graph.chunks import ChunkedGraph
 from gnnpipe_trainer.models.build import build_model
 from gnnpipe_trainer.models.linear import WeightGradientQueue, add_weight_gradients, defer_weight_gradients
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.freshness import Freshness
 from gnnpipe_trainer.pipeline.schedule import Work, slot_order
@@ -23,7 +24,6 @@ from gnnpipe_trainer.planning.amounts import REFRESH, STEP
 from gnnpipe_trainer.planning.fitting import Timings
 from gnnpipe_trainer.planning.runs import Run, cut_graph
 from gnnpipe_trainer.staleness.figures import StalenessProbe
-from gnnpipe_trainer.train import make_optimizer
 
 SETTLING_EPOCHS = 4  # of a single slot, the first ones of which take up to four times as long
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gnnpipe_trainer.models.build import build_model
+from gnnpipe_trainer.optimizer import make_optimizer
 from gnnpipe_trainer.pipeline.engine import Engine
 from gnnpipe_trainer.pipeline.gather import WeightedSum
 from gnnpipe_trainer.pipeline.schedule import Move
@@ -23,7 +24,6 @@ from gnnpipe_trainer.pipeline.topology import Topology
 from gnnpipe_trainer.pipeline.wire import GRAPH, PIPELINE, Channel, Groups, Traffic, Ways
 from gnnpipe_trainer.planning.samples import Bench
 from gnnpipe_trainer.timeline import WAIT
-from gnnpipe_trainer.train import make_optimizer
 
 EPOCHS = 6  # of a small job, after those that warm up
 TURN_EPOCHS = 4
