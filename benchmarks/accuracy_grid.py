@@ -57,9 +57,9 @@ MODELS: dict[str, Fields] = {
     "resgcn-16": {"kind": "resgcn", "layers": 16},
     "resgcn-32": {"kind": "resgcn", "layers": 32},
 }
-WIDTH = {"squirrel": 32}  # its 2,089 features make it dear
-OWN_WIDTH = {("squirrel", "resgcn"): 64}  # whatever its depth
-DEEP_LAYERS, DEEP_WIDTH = 32, 32
+WIDTH = {
+    ("squirrel", kind): 32 for kind in ("gcn", "sage", "gin", "gat", "gcnii")
+}  # 2,089 features make it dear
 USUAL_WIDTH = 64
 
 # Chosen so that exact training does well; every mode of a cell trains with the same. A model's own go first.
@@ -236,8 +236,6 @@ class Cell:
         if self.graph in SPLITS:
             graph["split"] = self.seed % SPLITS[self.graph]
         kind = (self.like, model["kind"])
-        usual = DEEP_WIDTH if model["layers"] >= DEEP_LAYERS else WIDTH.get(self.graph, USUAL_WIDTH)
-        width = OWN_WIDTH.get(kind, usual)
         epochs, patience = LONGER.get((self.like, self.model), (EPOCHS, PATIENCE))
         training = {
             "epochs": epochs,
@@ -254,7 +252,11 @@ class Cell:
             "metadata": {"name": self.name.replace("/", "-").replace(".", "")},
             "spec": {
                 "graph": graph,
-                "model": {"hidden": width, "dropout": DROPOUT.get(kind, USUAL_DROPOUT), **model},
+                "model": {
+                    "hidden": WIDTH.get(kind, USUAL_WIDTH),
+                    "dropout": DROPOUT.get(kind, USUAL_DROPOUT),
+                    **model,
+                },
                 "training": training,
                 "parallelism": MODES[self.mode],
             },
