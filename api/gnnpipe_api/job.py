@@ -133,6 +133,7 @@ class GNNPipeJob(Part):
     def name(self) -> str:
         return self.metadata.name
 
-    def manifest(self) -> dict[str, Any]:
-        """The manifest as plain data with every default filled in; parsing it gives the same job."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+    def manifest(self, defaults: bool = True) -> dict[str, Any]:
+        """The manifest as plain data with every default filled in, or with none of them, which a version that does
+        not know all of today's fields can read too; parsing it gives the same job."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=not defaults)

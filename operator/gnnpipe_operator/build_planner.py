@@ -24,7 +24,7 @@ def build_planner(job: ObservedJob, accepted: Accepted, attempt: int, image: str
         "env": environment(
             spec,
             {
-                contract.ENV_MANIFEST: as_line(accepted.job.manifest()),
+                contract.ENV_MANIFEST: as_line(accepted.job.manifest(defaults=False)),
                 contract.ENV_ATTEMPT: str(attempt),
                 contract.ENV_NAMESPACE: job.namespace,
                 contract.ENV_CACHE: contract.CACHE_MOUNT,

@@ -115,8 +115,12 @@ def manifest_of(job: ObservedJob, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolved_manifest(accepted: Accepted) -> dict[str, Any]:
-    """The manifest that the pods get: with every default and no "auto" left, so that all ranks cut alike."""
-    manifest, plan = accepted.job.manifest(), accepted.plan
+    """The manifest that the pods get: no "auto" is left in how the job is cut, so that all ranks cut alike.
+
+    Defaults are left out: an image that is older than this operator would refuse fields that it does not know.
+    """
+    manifest, plan = accepted.job.manifest(defaults=False), accepted.plan
     assert plan is not None, "stages have pods only when there is a plan"
-    manifest["spec"]["parallelism"] |= {"stages": plan.stages, "ways": plan.ways, "chunks": plan.chunks}
+    cut = {"stages": plan.stages, "ways": plan.ways, "chunks": plan.chunks}
+    manifest["spec"]["parallelism"] = manifest["spec"].get("parallelism", {}) | cut
     return manifest

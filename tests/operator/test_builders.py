@@ -91,6 +91,15 @@ def test_the_manifest_in_the_pod_is_valid_and_leaves_nothing_to_auto(pod_of: Any
     assert trainer(pod)["resources"]["limits"] == {"nvidia.com/gpu": 3}
 
 
+def test_a_pod_is_told_only_what_an_older_image_knows_too(pod_of: Any, planner_of: Any) -> None:
+    asked = {"stages": 2, "ways": 1, "chunks": 8, "history": {"decay": 0.8}}
+    for pod in (pod_of(parallelism=asked), planner_of(parallelism=asked)):
+        spec = json.loads(env(pod)[contract.ENV_MANIFEST])["spec"]
+        assert spec["parallelism"] == {key: asked[key] for key in spec["parallelism"]}
+        assert spec["parallelism"]["history"] == {"decay": 0.8}
+        assert "training" not in spec  # what is as every version has it
+
+
 def test_the_pod_that_plans_is_no_stage(planner_of: Any) -> None:
     pod = planner_of(runPolicy={"scheduling": {"gang": "volcano"}})
     assert pod["metadata"]["name"] == "cora-plan-a2"

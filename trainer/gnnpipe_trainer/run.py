@@ -20,6 +20,7 @@ from gnnpipe_api.contract import ExitCode
 from gnnpipe_api.job import GNNPipeJob
 from gnnpipe_api.plan import Plan, make_plan
 from gnnpipe_trainer.checkpoint.folder import Damaged, found, read_manifest
+from gnnpipe_trainer.checkpoint.identity import as_of_today
 from gnnpipe_trainer.endings import PARENT, SCRATCH_PREFIX, STARTED
 from gnnpipe_trainer.graph.cache import chunked_graph
 from gnnpipe_trainer.planning.main import make_planner
@@ -218,7 +219,7 @@ def finished(job: GNNPipeJob, out: Path) -> dict[str, Any] | None:
     try:
         result: dict[str, Any] = json.loads((out / "result.json").read_text())
         content = read_manifest(newest[0])
-        before = content["job"]["spec"]
+        before = as_of_today(content["job"])["spec"]
     except (OSError, ValueError, IndexError, KeyError, Damaged):
         return None
     now = job.manifest()["spec"]

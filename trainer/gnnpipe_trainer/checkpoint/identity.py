@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from gnnpipe_api.job import GNNPipeJob
+from gnnpipe_api.load import InvalidJob, parse_job
 from gnnpipe_api.plan import Plan
 
 # Where a graph lies may change: what is in it is compared by its content.
@@ -23,9 +24,17 @@ def manifest_hash(job: GNNPipeJob) -> str:
     return hashlib.sha256(json.dumps(job.manifest(), sort_keys=True).encode()).hexdigest()
 
 
+def as_of_today(saved: dict[str, Any]) -> dict[str, Any]:
+    """A manifest that some version wrote, with the defaults of fields that it did not know."""
+    try:
+        return parse_job(saved).manifest()
+    except InvalidJob:  # a newer version's
+        return saved
+
+
 def differences(saved: dict[str, Any], job: GNNPipeJob) -> list[str]:
     """What makes the saved manifest another job than this one, one clause each."""
-    before, now = _essence(saved), _essence(job.manifest())
+    before, now = _essence(as_of_today(saved)), _essence(job.manifest())
     return [
         f"spec.{path} was {_shown(before.get(path))} and is {_shown(now.get(path))}"
         for path in sorted(before.keys() | now.keys())
@@ -47,7 +56,7 @@ def refuse_other_job(content: dict[str, Any], job: GNNPipeJob, graph: str, folde
 
 def same_cut(content: dict[str, Any], job: GNNPipeJob, plan: Plan, chunked_graph: str) -> bool:
     """Whether history can be taken as it is: the same rows on the same ranks, kept by the same rule."""
-    before = content["job"]["spec"]["parallelism"]
+    before = as_of_today(content["job"])["spec"]["parallelism"]
     now = job.manifest()["spec"]["parallelism"]
     same_rule = before.get("history") == now.get("history")
     return bool(content["plan"] == plan.as_dict() and content["chunkedGraph"] == chunked_graph and same_rule)
