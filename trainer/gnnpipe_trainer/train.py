@@ -174,8 +174,7 @@ class Rank:
         self.saver.wait()
         wait_for_all(self.groups.control)  # or rank 0 would find what others are still dropping
         self.reporter.settle()
-        spoilt = not verdict.finite and verdict.epoch == self._began  # no number from the first epoch on
-        if spoilt and self.topology.rank == 0:
+        if self.watch.began_spoilt and self.topology.rank == 0:
             shutil.rmtree(folder_of(self.saver.checkpoints, self._began - 1), ignore_errors=True)
         start = agree_on_start(self.identity, self.saver.checkpoints, self.groups.control)
         if start.checkpoint is None:

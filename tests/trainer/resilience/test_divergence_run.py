@@ -60,3 +60,14 @@ def test_training_goes_back_until_it_learns_and_a_resume_changes_nothing(
     assert (tmp_path / "out" / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
     for field in ("loss", "learningRate"):
         assert [line[field] for line in lines_of(tmp_path / "out")] == [line[field] for line in whole]
+
+
+def test_a_checkpoint_that_its_last_step_has_spoilt_is_not_gone_back_to_again(
+    start_ranks: Any, tmp_path: Path
+) -> None:
+    job = diverging(100.0, 30, action="rollback", maxRollbacks=6)
+    job["spec"]["training"]["learningRateSchedule"] = {"warmupEpochs": 6}  # the first steps are still good
+    assert start_ranks(job).wait() == [0, 0]
+    lines = lines_of(tmp_path / "out")
+    assert "It goes on from epoch" in "".join(line.get("warning", "") for line in lines)
+    assert lines[-1]["loss"] < 0.1 * lines[0]["loss"]

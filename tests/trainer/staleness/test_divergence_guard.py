@@ -67,6 +67,20 @@ def test_while_the_loss_rises_nothing_is_worth_keeping() -> None:
     assert not guard.at_ease
 
 
+@pytest.mark.parametrize(("taken_up_with", "spoilt"), [(2.5, True), (math.nan, True), (0.3, False)])
+def test_weights_that_had_diverged_before_training_was_taken_up_are_told_from_good_ones(
+    taken_up_with: float, spoilt: bool
+) -> None:
+    guard = Guard(0.5)
+    first_verdict(falling(60), guard)
+    assert not guard.began_spoilt
+    again = Guard(0.5)
+    again.restore(guard.saved())
+    again.look(60, taken_up_with)
+    again.look(61, 0.2)  # only the first loss is that of what was taken up
+    assert again.began_spoilt is spoilt
+
+
 def test_a_guard_kept_in_a_checkpoint_judges_as_if_nothing_had_been() -> None:
     losses = [*falling(60), *[2.7] * 40]
     guard = Guard(0.5)

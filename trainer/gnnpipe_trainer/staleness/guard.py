@@ -80,9 +80,15 @@ class Guard:
         self._recent: deque[float] = deque(maxlen=SMOOTHED_EPOCHS)
         self._first: float | None = None
         self._best = math.inf
+        self._begins = True
+        self.began_spoilt = False  # the weights that training was taken up with had diverged already
 
     def look(self, epoch: int, loss: float) -> Verdict | None:
         """Take in the loss of an epoch."""
+        if (
+            self._begins
+        ):  # a checkpoint holds the weights after an epoch's step, whose loss is seen here first
+            self._begins, self.began_spoilt = False, not loss <= self._highest
         if not math.isfinite(loss):
             return Verdict(epoch, f"the loss of epoch {epoch} is {loss}", finite=False)
         self._first = loss if self._first is None else self._first
@@ -99,6 +105,13 @@ class Guard:
             f"the loss rose to {now:.4g} (mean of {len(self._recent)} epochs until {epoch}) after it had been "
             f"{self._first:.4g} at first and {self._best:.4g} at best",
         )
+
+    @property
+    def _highest(self) -> float:
+        """What a single loss may be without having lost more than is tolerated of what was gained."""
+        if self._first is None:
+            return math.inf
+        return self._best + self.tolerance * (self._first - self._best) + LEAST_GAIN * self._first
 
     @property
     def at_ease(self) -> bool:
@@ -118,6 +131,7 @@ class Guard:
         self._recent = deque(saved["recent"], maxlen=SMOOTHED_EPOCHS)
         self._first = saved["first"]
         self._best = math.inf if saved["best"] is None else saved["best"]
+        self._begins = True
 
 
 class DivergenceWatch:
@@ -136,6 +150,11 @@ class DivergenceWatch:
         verdict = self.settle()
         self._shared.share(epoch, loss)
         return verdict
+
+    @property
+    def began_spoilt(self) -> bool:
+        """Whether what training was taken up with is nothing to go back to again."""
+        return self._guard.began_spoilt
 
     def settle(self) -> Verdict | None:
         """Wait for the loss that is on its way: before a checkpoint, and at the end."""
