@@ -39,6 +39,7 @@ MODELS: dict[str, Fields] = {
     "gcn-8": {"kind": "gcn", "layers": 8, "options": {"norm": "layer"}},
     "gcn-16": {"kind": "gcn", "layers": 16, "options": {"norm": "layer"}},
     "gcn-32": {"kind": "gcn", "layers": 32, "options": {"norm": "layer"}},
+    "gcn-2-plain": {"kind": "gcn", "layers": 2},
     "gcn-4-plain": {"kind": "gcn", "layers": 4},
     "gcn-8-plain": {"kind": "gcn", "layers": 8},
     "gin-4": {"kind": "gin", "layers": 4, "options": {"norm": "layer"}},

@@ -74,6 +74,7 @@ def train_cell(manifest: dict[str, Any], folder: Path, sums: type[SumAtOnce] = S
         "lastTest": round(accuracy.test, 4),
         "cpuSeconds": round(time.process_time() - start, 1),
         "settled": _settled(run),
+        "staleEdges": round(run.stale_edges, 4),
         "validation": validation,
         "loss": losses,
     }

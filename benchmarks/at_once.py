@@ -31,7 +31,7 @@ from gnnpipe_trainer.pipeline.leaves import Leaves
 from gnnpipe_trainer.pipeline.schedule import slot_count, slot_order
 from gnnpipe_trainer.pipeline.shard import Matrix, Shard
 from gnnpipe_trainer.pipeline.topology import Topology
-from gnnpipe_trainer.staleness.settle import settled
+from gnnpipe_trainer.staleness.settle import settled, stale_edges
 
 STALL_SECONDS = 120
 
@@ -144,6 +144,7 @@ class AtOnce:
     engine: Engine  # of one rank, which holds the model and does the exact passes
     slots: int
     in_turn: bool  # blocks are convolutions of others, so slots are taken one by one
+    stale_edges: float  # the share of all edges that read history
 
     @staticmethod
     def of(job: GNNPipeJob, folder: Path, sums: type[SumAtOnce] = SumAtOnce) -> AtOnce:
@@ -170,7 +171,8 @@ class AtOnce:
         engine = Engine(
             one, make_plan(one), whole, model, topology, groups, device, shard, slots if in_turn else None
         )
-        trained = AtOnce(job, plan, engine, slots, in_turn)
+        stale = stale_edges(ways, groups.control) if slots > 1 else 0.0
+        trained = AtOnce(job, plan, engine, slots, in_turn, stale)
         if not in_turn and slots > 1:
             trained._put_sums(sums)
         if slots > 1 and job.spec.parallelism.history.warmup == "exact":
