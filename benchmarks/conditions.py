@@ -156,13 +156,7 @@ class Kept:
 
         with cut_by(condition.partition), alone():
             run = train_cell(condition.manifest(cell, rule, seed, data), ROOT)
-        fields = dict(
-            zip(
-                ("group", "condition", "cell", "rule", "seed"),
-                key_of(condition, cell, rule, seed),
-                strict=True,
-            )
-        )
+        fields = dict(zip(KEY, key_of(condition, cell, rule, seed), strict=True))
         kept = {
             name: run[name] for name in ("val", "test", "bestEpoch", "epochs", "staleEdges", "validation")
         }
