@@ -11,8 +11,8 @@ from typing import Any
 Fields = dict[str, Any]
 
 EPOCHS, PATIENCE = 400, 60  # to the plateau: no better validation for 60 epochs
-# Epochs and patience of what learns slowly: gcn on Squirrel, eight normalised layers, which start slowly, and all on the
-# generated graph with the low learning rates that they have there.
+# Epochs and patience of what learns slowly: gcn on Squirrel, eight normalised layers, which start slowly, and all that
+# the generated graph's low learning rates make slow.
 LONGER_ON = {"generated": (1000, 60)}
 LONGER = {
     ("squirrel", "gcn-4"): (3000, 1000),
