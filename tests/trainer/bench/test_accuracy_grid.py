@@ -128,6 +128,16 @@ def test_finished_cells_are_kept_until_their_settings_change(
     assert [kept["test"] for kept in Kept(path).lines] == [0.9]
 
 
+def test_a_pipeline_is_trained_again_when_auto_means_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, exact = tmp_path / "accuracy.jsonl", Cell("cora", "gcn-4", "exact", 0)
+    for cell in (CELL, exact):
+        Kept(path).keep(cell, {"test": 0.8})
+    monkeypatch.setattr("accuracy.AUTO", (0.4,))
+    assert [Kept(path).has(cell) for cell in (CELL, exact)] == [False, True]
+
+
 def test_the_page_compares_seed_by_seed(tmp_path: Path) -> None:
     lines = [
         line("exact", 0, 0.80, [0.5, 0.8]),
